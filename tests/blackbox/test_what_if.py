@@ -50,7 +50,7 @@ def test_it_goes_on_with_other_settings(capsys):
         ("mix", "KEY=VALUE"),
         ("mix.no-such=1", "no-such"),
         ("handoff.recheck-s=soon", "recheck-s"),
-        ("mix.mode=[", "no value"),
+        ("mix.mode=[", "not a value"),
         ("handoff.recheck-s.more=1", "there is no"),
     ],
 )

@@ -16,13 +16,13 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: unless named: those cannot be paused like a scheduler, and two that merge would undo each other. So is hot: PD's
     #: own is never paused, and moves peers as well as leaders.
     sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION)
-    #: Voters per region where PD has not told its rules (in simulations); 0: as most regions have.
+    #: Voters per region where PD's rules are not known (in simulations); 0: as most regions have.
     replicas: int = 0
-    #: Repairs wait before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.
+    #: Repairs go before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.
     repairs_first: bool = True
     #: Two stores within this many leaders of each other are balanced.
     leader_tolerance: float = 3.0
-    #: The same for regions, in mean region sizes.
+    #: Two stores within this many mean region sizes of each other are balanced.
     region_tolerance: float = 3.0
     #: A region is merged below this size.
     merge_below_mib: int = 20
@@ -32,7 +32,7 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hot_ratio: float = 1.5
     #: A region is worth moving when it serves this much.
     hot_region_bytes: int = 1 << 20
-    #: Stores send a heartbeat every 10 s, and PD waits for two. One this much later than another store's gets nothing.
+    #: A store whose heartbeat is this much older than another's gets no region and no leader. (One comes every 10 s.)
     silent_after_s: float = 15.0
     #: Labels that keep replicas apart, the widest first: no move makes two replicas share more of them than before.
     location_labels: tuple[str, ...] = ("zone", "rack", "host")
@@ -42,9 +42,10 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     renew_s: float = 20.0
     #: How often the whole list of regions is read.
     regions_every_s: float = 60.0
-    #: How often at most, when PD's counts say that ours are wrong.
+    #: How often the regions are read at most, when PD's counts differ from Mooring's.
     regions_at_most_every_s: float = 5.0
-    #: Regions of all clusters that are kept, at 800 bytes each. Beyond it the namespace with the most gives way.
+    #: Regions of all clusters that are kept, at 800 bytes each. Beyond it the namespace with the most is no longer
+    #: balanced.
     most_regions: int = 1_000_000
     #: How often PD is read while operators run.
     recheck_s: float = 1.0

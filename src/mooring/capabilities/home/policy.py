@@ -17,7 +17,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    #: For members whose TidbCluster or StatefulSet does not say.
+    #: For members whose TidbCluster or StatefulSet has no label: `require` the home, or `prefer` it.
     mode: Mode = Mode.REQUIRE
     #: A reservation is given up this long after the old pod's grace has ended.
     hold_s: Seconds = 120.0

@@ -19,7 +19,7 @@ _ALONE: Final = 20
 class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: A workload is left alone until nothing about it has changed for this long.
     settle_s: float = 10.0
-    #: A pod that we tied to on-demand and that finds no node for this long is let go (`on-shortage`).
+    #: A pod that must be on on-demand and finds no node for this long is handled by `on-shortage`.
     shortage_s: float = 60.0
     #: How long the pods of such a workload then only prefer on-demand.
     relaxed_s: float = 300.0
@@ -29,13 +29,13 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     pause_s: float = 60.0
     #: The longest such pause.
     longest_pause_s: float = 3600.0
-    #: Whether replicas are moved off on-demand nodes that they do not need. It saves money and nothing else.
+    #: Whether replicas are moved off on-demand nodes that they do not need. It only saves money.
     to_spot: bool = True
-    #: A pod that fell back to on-demand returns when spot has had room for this long …
+    #: A pod that fell back to on-demand returns once spot has had room for this long.
     room_for_s: float = 600.0
-    #: … and not sooner than this after the last one of its workload; twice as late after each that came back.
+    #: How long after the last return of its workload the next may be; doubled after each that came back.
     return_every_s: float = 600.0
-    #: How many housekeeping moves may be under way in the whole cluster. A notice is not bound by it.
+    #: How many rebalancing moves may be under way in the whole cluster. Moves under a notice do not count.
     at_once: int = 10
     #: How often a workload that waits for room looks again.
     look_again_s: float = 30.0
@@ -138,17 +138,17 @@ class UnmanagedPods(StrEnum):
 
 
 class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    #: What is done when a node gets a notice.
+    #: When a node gets a notice: `act`, `observe` (only say what would be done) or `off`.
     action: OnNotice = OnNotice.ACT
-    #: The first that applies counts, so the more exact ones stand first; an interruption counts before a voluntary one.
+    #: What counts as a notice. The first that applies counts; an interruption counts before a voluntary disruption.
     detectors: tuple[Detector, ...] = DETECTORS
-    #: What is done with pods of workloads that are not switched on, on an interrupted node.
+    #: Pods of workloads that are not switched on, on an interrupted node: `leave` them, or `evict`.
     everybody: UnmanagedPods = UnmanagedPods.LEAVE
-    #: Kept free at the end.
+    #: Reserve before the deadline: the last call is deadline − grace period − this.
     margin_s: float = 5.0
     #: What a replacement is expected to need from its creation to Ready.
     start_s: float = 20.0
-    #: A spot node that has been silent for this long is gone, notice or not.
+    #: A spot node whose kubelet has not reported for this long counts as lost, notice or not.
     lost_after_s: float = 30.0
     #: How long moves wait for the cordons of the other interrupted nodes.
     cordons_within_s: float = 3.0

@@ -34,13 +34,13 @@ class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     spot_tolerations: tuple[Toleration, ...] | None = None
     #: What a Deployment without a mode wants: `all-in-spot`, the design's, or e.g. `custom:1` for a floor of one.
     deployment_default: str = Mode.ALL_IN_SPOT.value
-    #: What is done with pods that carry our affinity when a workload is switched off.
+    #: Pods with Mooring's affinity when a workload is switched off: `recreate` one by one without it, or `leave`.
     on_disable: OnDisable = OnDisable.RECREATE
-    #: What is done with a pod that finds no on-demand node.
+    #: A pod that finds no on-demand node: `relax` recreates it with a preference instead, `wait` leaves it.
     on_shortage: OnShortage = OnShortage.RELAX
-    #: How long a slot is kept for a pod that was admitted and not yet seen: a create request lives 34 s at most.
+    #: How long a slot is kept for a pod that was admitted and not yet seen: a create request takes 34 s at most.
     reservation_s: float = 40.0
-    #: A ReplicaSet that asks for more than it may have is retrying: reservations older than this are then dead.
+    #: A ReplicaSet that asks for more than it may have is retrying: reservations older than this are then dropped.
     reclaim_s: float = 5.0
     #: How fast replicas are moved, and what is done when a node is about to go.
     rebalance: RebalancePolicy = RebalancePolicy()

@@ -5,8 +5,7 @@
                              └──────────── outcomes, wake-ups ◄────────────────────┘
 
 `handle_all(events, now)` does a bounded amount of work and returns the instructions for the shell; `next_wakeup()`
-is the time of the next call even if nothing happens. The same object is driven by asyncio in `process/`, by virtual
-time in the sandbox, and by hand in tests.
+is the time of the next call even if nothing happens. Driven by asyncio in `process/`, by virtual time in the sandbox.
 
 `lifecycle` has the stages of a replica, `deciding` what a leader does in the last of them. Handlers answer with
 values; only the loop here applies them.

@@ -33,10 +33,10 @@ class ConfigError(UserError, ValueError):
 class BlackBoxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """Where what enters and leaves the engine is recorded."""
 
-    #: "": `mooring run` records below the user's state directory, as installed in its own volume; none: nothing is
-    #: recorded.
+    #: The directory to record into. Not given: below the user's state directory; as installed, a volume of its own.
+    #: `none`: nothing is recorded.
     dir: str = ""
-    #: MB, of all recordings in the directory.
+    #: The most MB that all recordings in the directory take.
     size: int = 256
 
 
@@ -47,7 +47,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     context: str = ""
     #: What the page calls this cluster; not given: the name of the kubeconfig's context.
     cluster_name: str = ""
-    #: Our own namespace: lease, memory, settings.
+    #: Mooring's own namespace: its lease, records and settings.
     namespace: str = "mooring-system"
     #: Which features are on, by name: `handoff: true`. All are off unless named.
     features: dict[str, bool] = {}
@@ -57,9 +57,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pd_hosts: tuple[str, ...] = ()
     #: Where sabakan, the machine registry, answers. For fleet.
     sabakan_url: str = ""
-    #: Only while home is on. On other interfaces than loopback callers need one of the next two.
+    #: Where the scheduler extender listens. Only while home is on. Off loopback, callers need one of the next two.
     listen_extender: str = "127.0.0.1:10262"
-    #: What schedulers show: http://mooring:TOKEN@HOST:10262/scheduler.
+    #: The token that schedulers send: http://mooring:TOKEN@HOST:10262/scheduler.
     extender_token: str = ""
     #: A directory with tls.crt, tls.key and ca.crt: HTTPS, only for schedulers with a certificate of ca.crt.
     extender_certificates: str = ""
@@ -67,13 +67,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     listen_webhook: str = ":9443"
     #: Outside a cluster: the URL by which the API server reaches the webhooks.
     webhook_url: str = ""
-    #: Inside a cluster: the Service by which the API server finds us.
+    #: Inside a cluster: the Service by which the API server reaches the webhooks.
     webhook_service: str = "mooring-webhook"
-    #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: we make and rotate them ourselves.
+    #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: the leader issues and rotates them.
     webhook_certificates: str = ""
-    #: A file with the authorities of API servers' client certificates: no other client may ask for an admission.
+    #: A file with the authorities of API servers' client certificates: no other client may request an admission.
     webhook_client_ca: str = ""
-    #: Where the other replicas reach us; not given: the address by which we reach the API server.
+    #: The address at which other replicas reach this one; not given: that of the interface to the API server.
     advertise_address: str = ""
     #: Where the page, the API and the metrics listen.
     listen_http: str = "127.0.0.1:8390"

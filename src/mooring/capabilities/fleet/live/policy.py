@@ -30,15 +30,15 @@ class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retire_timeout_s: _Wait = 3600.0
     #: A retirement from which no pod has left for so long gives its place up, keeps the cordon and tries again later.
     retire_patience_s: _Wait = 600.0
-    #: How long until the next try; doubled each time, at most a day.
+    #: How long until a retirement that was given up is tried again; doubled each time, at most a day.
     retire_hold_s: _Pause = 600.0
     #: How often a node that is being emptied is looked at when nothing else happens.
     recheck_s: _Pause = 5.0
-    #: A change that has not settled by then no longer holds up the next one.
+    #: A change that has not settled by then no longer delays the next one.
     settle_timeout_s: _Wait = 1800.0
     #: Pods with emptyDir data that a controller recreates: `evict` one by one like the others, or `hold` for a person.
     gentle_empty_dir: Literal["evict", "hold"] = "evict"
     #: Evict pods without a controller.
     evict_bare_pods: bool = False
-    #: Revisions remembered.
+    #: Revisions of the cluster that the history keeps.
     history: Annotated[int, Meta(ge=1, le=500)] = 50
