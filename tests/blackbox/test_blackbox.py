@@ -1,6 +1,9 @@
 """The black box never holds deciding up, and never holds more than its bound."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -189,23 +192,42 @@ def test_a_full_disk_ends_the_recording_in_a_sentence_and_what_was_written_stays
     assert len(records_of(tmp_path)) == 1
 
 
-def test_a_killed_replica_leaves_a_recording_that_replays(tmp_path):
-    """E5 and O6: kill -9 in the middle of a restart; what was written is equal."""
-    scenario = SCENARIOS["restart"]()
-    rig = scenario.rig()
-    rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(tmp_path)))
+#: Records without an end, a checkpoint at times, and says which turn the thread that writes has come to.
+RECORDS = """
+import sys
+from pathlib import Path
+from mooring.core.model.events import Seen
+from mooring.core.model.kinds import Kind
+from tests.blackbox.test_checkpoint import Recorded, _pod
 
-    async def play(rig):
-        await scenario.build(rig)
-        replica = rig.start()
-        await rig.until(rig.leads)
-        await scenario.act(rig)
-        await rig.until(lambda: bool(replica.engine.running))
-        rig.kill()
-        replica.blackbox.close()
+made = Recorded(Path(sys.argv[1]), 10 << 20)
+while True:
+    made.give(Seen(Kind.POD, _pod(int(made.now) % 500, int(made.now) + 2, node=f"n{made.now % 7}")))
+    made.flush()
+    print(made.now, flush=True)
+    if made.now in (200.0, 400.0):
+        made.box.begin_part()
+"""
 
-    rig.play(play)
-    (path,) = recordings(tmp_path)
-    difference, replay = replayed(path)
+
+def test_what_was_written_before_kill_9_is_readable_to_the_last_whole_record(tmp_path):
+    """E5 and O6: a process that is killed while it writes closes nothing. And then half a frame is lost, too."""
+    records, root = [sys.executable, "-c", RECORDS, tmp_path], Path(__file__).parents[2]
+    with subprocess.Popen(records, stdout=subprocess.PIPE, text=True, cwd=root) as child:
+        assert child.stdout is not None
+        said = [child.stdout.readline() for _ in range(500)]
+        child.kill()
+        said += [line for line in child.stdout if line.endswith("\n")]
+    assert child.returncode == -signal.SIGKILL
+    difference, replay = replayed(tmp_path)
     assert difference is None
-    assert replay.engine.running
+    # While one is being written, the one before it is on the disk.
+    assert replay.engine.now >= float(said[-1]) - 1.0
+    path = recordings(tmp_path)[-1]
+    whole = records_of(path)
+    os.truncate(path, path.stat().st_size - 3)
+    cut = records_of(path)
+    assert whole[: len(cut)] == cut != whole
+    difference, shorter = replayed(tmp_path)
+    assert difference is None
+    assert shorter.turns < replay.turns

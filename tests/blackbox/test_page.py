@@ -22,9 +22,13 @@ def test_top_shows_the_moment(capsys):
     assert run("replay", RESTART, "--until", "op 1 promoted", "top") == 0
     shown = capsys.readouterr().out
     assert re.search(r"moving +1 +handoff +evict leaders tidb/demo-tikv-0", shown)
+    assert shown.startswith(
+        "Mooring  second · recorded in restart.blackbox, as of 2026-01-01T00:00:03Z · leader second\n"
+    )
     assert run("replay", RESTART, "--until", "op 1 promoted", "top", "-o", "json") == 0
     frame = json.loads(capsys.readouterr().out)
     assert [row["op"] for row in frame["tables"]["queue"]["rows"].values()] == ["1"]
+    assert frame["recorded"] == "restart.blackbox"
 
 
 def test_the_page_has_the_frames_and_answers_why_as_of_each():

@@ -81,7 +81,7 @@ class Played:
         shown: Any = RecordedReplica(self.recording, self.engine, self.config, self.now)
         frame = await Framer(lambda: shown).build()
         assert frame is not None
-        return _plain(picture(frame))
+        return {**_plain(picture(frame)), "recorded": self.recording.path.name}
 
     def why(self, subject: str, namespace: str) -> Any:
         """As `mooring why` would have been told then; how old its data was is not recorded."""

@@ -65,11 +65,11 @@ def screen(
     view: View | None = None,
 ) -> Group:
     """The whole picture. The timeline takes what room is left below the rest."""
-    head, now = frame["head"], frame["as_of"]
+    head = frame["head"]
     if silent := float(head.get("silent_s") or 0.0):
         # The frame is new and what it shows is not.
         age_s, trouble = age_s + silent, trouble or "Mooring gets no answer from the API server"
-    first = Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
+    first = Text(_first_line(frame, age_s, trouble), style="bold" if age_s < STALE_S else "red")
     if view is not None and view.over:
         room = max(1, height - 3)
         covered = [Text(line) for line in view.over[view.scrolled : view.scrolled + room]]
@@ -133,12 +133,14 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
     )
 
 
-def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str) -> str:
-    at = time.strftime("%H:%M:%S", time.gmtime(now))
-    word = "LIVE" if age_s < STALE_S else "STALE"
+def _first_line(frame: Mapping[str, Any], age_s: float, trouble: str) -> str:
+    head, at = frame["head"], time.gmtime(frame["as_of"])
+    age = f"{'LIVE' if age_s < STALE_S else 'STALE'} {time.strftime('%H:%M:%S', at)}, {age_s:.1f} s old"
+    if recorded := frame.get("recorded"):
+        age = f"recorded in {recorded}, as of {time.strftime('%Y-%m-%dT%H:%M:%SZ', at)}"
     said = f" · {trouble}" if trouble else ""
     name = head.get("cluster") or head["identity"]
-    return f"Mooring  {name} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'none'}{said}"
+    return f"Mooring  {name} · {age} · leader {head['leader'] or 'none'}{said}"
 
 
 def _rows(table: Mapping[str, Any], words: str = "") -> list[dict[str, Any]]:
