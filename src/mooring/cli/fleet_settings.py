@@ -18,7 +18,8 @@ from mooring.cli.fleet_store import Where, talk
 from mooring.cli.output import note
 from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
 from mooring.core.model.exits import UserError
-from mooring.process.fleet.store import Store, good, read_text
+from mooring.process.fleet.inputs import good
+from mooring.process.fleet.store import Store, read_text
 
 HERE = Where()
 Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]

@@ -13,8 +13,9 @@ from mooring.capabilities.fleet.planner.problem import ErrorCode
 from mooring.cli.fleet_store import Where, talk
 from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
 from mooring.core.model.exits import Exit, UserError
+from mooring.process.fleet.inputs import good
 from mooring.process.fleet.registry import cke_is_on, registry_machines
-from mooring.process.fleet.store import Store, good
+from mooring.process.fleet.store import Store
 
 HERE = Where()
 

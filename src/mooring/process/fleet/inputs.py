@@ -30,35 +30,35 @@ def _read(path: Path, code: ErrorCode) -> bytes:
 
 def _document(path: Path, code: ErrorCode) -> Any:
     document = decode_document(_read(path, code), str(path), code)
-    return _good(document)
+    return good(document)
 
 
-def _good(value: T | PlanError) -> T:
+def good(value: T | PlanError) -> T:
     if isinstance(value, PlanError):
         raise InvalidInputError(value)
     return value
 
 
 def template(path: Path) -> Template:
-    return _good(parse_template(_document(path, ErrorCode.INVALID_TEMPLATE), str(path)))
+    return good(parse_template(_document(path, ErrorCode.INVALID_TEMPLATE), str(path)))
 
 
 def constraints(path: Path | None) -> Constraints:
     if path is None:
         return Constraints()
-    return _good(parse_constraints(_document(path, ErrorCode.INVALID_CONSTRAINTS), str(path)))
+    return good(parse_constraints(_document(path, ErrorCode.INVALID_CONSTRAINTS), str(path)))
 
 
 def current(path: Path | None) -> Current | None:
     if path is None:
         return None
-    return _good(parse_cluster(_document(path, ErrorCode.INVALID_CLUSTER), str(path)))
+    return good(parse_cluster(_document(path, ErrorCode.INVALID_CLUSTER), str(path)))
 
 
 def node_taints(path: Path | None) -> dict[str, tuple[str, ...]]:
     if path is None:
         return {}
-    return _good(parse_node_taints(_document(path, ErrorCode.INVALID_NODES), str(path)))
+    return good(parse_node_taints(_document(path, ErrorCode.INVALID_NODES), str(path)))
 
 
 def machines(path: Path, received_at: float) -> list[Machine]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
@@ -18,8 +18,6 @@ from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
-
-T = TypeVar("T")
 
 
 class Store:
@@ -132,9 +130,3 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not UTF-8 text: {error}") from None
-
-
-def good(value: T | PlanError) -> T:
-    if isinstance(value, PlanError):
-        raise UserError(value.message)
-    return value
