@@ -44,7 +44,7 @@ TARGET_S = 60.0
 #: Seconds for all nodes and racks, on two cores.
 SWEEP_S = 300.0
 #: Two workers over one, on two idle cores.
-DASK_GAIN, DASK_EVENTS = 1.7, 12
+DASK_GAIN, DASK_EVENTS = 1.7, 24
 
 T = TypeVar("T")
 
