@@ -36,7 +36,8 @@ def pod(namespace: str, uid: str, written: Mark, label: str = "abc-leaving") -> 
 def test_a_decoy_in_another_namespace_replaces_nobody():
     """mooring.dev/leaving: a Ready pod elsewhere with a forged mark made the victim's only serving pod go."""
     world, index = World(), DetachedPods()
-    world.apply(Seen(Kind.DEPLOYMENT, Workload(Kind.DEPLOYMENT, "shop", "web", "web-uid", "1")))
+    web = Workload(Kind.DEPLOYMENT, "shop", "web", "web-uid", "1")
+    world.apply(Seen(Kind.DEPLOYMENT, web))
     rows = {
         "ours": pod("shop", "a", mark("a")),
         "elsewhere": pod("tenant", "b", mark("b")),
@@ -49,7 +50,7 @@ def test_a_decoy_in_another_namespace_replaces_nobody():
     for row in rows.values():
         world.apply(Seen(Kind.POD, row))
         index.observe(Change(Kind.POD, row.key, None, row), world)
-    assert index.of("Deployment/shop/web", world) == (rows["ours"],)
+    assert index.of(web, world) == (rows["ours"],)
     assert is_detached(rows["ours"]) and not is_detached(rows["elsewhere"])
     assert mark_on(rows["copied"]) is None, "a template hands its annotations to every pod"
 

@@ -211,7 +211,6 @@ class Mix:
             notice=self.policy.interruption,
             now=now,
             health=None if seen is None else seen.health,
-            detached=() if seen is None else seen.detached,
             interrupted=interrupted,
         )
         if workload is None or seen is None:
@@ -220,6 +219,7 @@ class Mix:
         situation.limit = limit_of(workload, world, now)
         pod = situation.pod
         if pod is not None and not pod.terminating:
+            situation.detached = seen.detached if pod.owner is None else ()
             if op.source == SPOT:
                 situation.unwanted = "" if interrupted else "the notice was taken back"
             else:

@@ -1,16 +1,14 @@
 """Which detached pods each workload has. They have no owner any more, so nothing else leads from one to the other."""
 
 from bisect import insort
-from typing import Final
 
 from mooring.capabilities.drain.detach import is_detached, mark_on
-from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.world.read import WorldRead
 
-_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 #: Deadline, namespace, name.
 Leaving = tuple[float, str, str]
 
@@ -42,16 +40,11 @@ class DetachedPods:
         found = [Key(namespace, name) for pods in self._of.values() for (_, namespace, name), _ in pods]
         return sorted(found, key=str)
 
-    def of(self, workload: str, world: WorldRead) -> tuple[Pod, ...]:
+    def of(self, workload: Workload, world: WorldRead) -> tuple[Pod, ...]:
         """Those that still serve, the one with the least time first. Of this very workload: another one of its name,
         or a forged mark, does not make it a replica."""
-        if workload not in self._of:
-            return ()
-        kind, namespace, name = (*workload.split("/"), "", "")[:3]
-        owner = world.workload(Kind(kind), Key(namespace, name)) if kind in _WORKLOADS else None
-        if owner is None:
-            return ()
-        mine = [pod for pod, uid in self._of[workload] if uid == owner.uid]
+        found = self._of.get(f"{workload.kind}/{workload.namespace}/{workload.name}", ())
+        mine = [pod for pod, uid in found if uid == workload.uid]
         rows = [world.pod(Key(namespace, name)) for _, namespace, name in mine]
         return tuple([pod for pod in rows if pod is not None and pod.active])
 

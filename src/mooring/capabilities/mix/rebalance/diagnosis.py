@@ -78,7 +78,6 @@ class Diagnosis:
         self.health: Health = world.index(Healths).of(workload, world, now)
         self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
-        self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
         self.room = Room(mix.policy, world)
         self._proposed = notes.moves
         #: As it is to be remembered, once `case` has been asked.
@@ -91,6 +90,10 @@ class Diagnosis:
     @property
     def pace(self) -> RebalancePolicy:
         return self.mix.policy.rebalance
+
+    @cached_property
+    def detached(self) -> tuple[Pod, ...]:
+        return self.world.index(DetachedPods).of(self.workload, self.world)
 
     @cached_property
     def standing(self) -> list[Operator]:
@@ -106,8 +109,6 @@ class Diagnosis:
     def moves(self) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
         back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
-        if not (self._proposed or self.health.marked or self.detached):
-            return []
         subjects = dict.fromkeys([*self._proposed, *map(subject_of, (*self.health.marked, *self.detached))])
         found = [self.queue.holder(subject) for subject in subjects]
         return [
