@@ -182,7 +182,7 @@ def test_small_letters_are_read_too(scenario, pod_in_request):
 def test_bad_input_is_said_in_a_sentence(scenario, body):
     """H7: malformed JSON and wrong shapes raise BadRequestError, which the edge turns into a 400."""
     for verb in ("filter", "prioritize"):
-        with pytest.raises(BadRequestError, match=r"wanted|is a Node"):
+        with pytest.raises(BadRequestError, match=r"must be an Extender|is a Node"):
             getattr(scenario.verbs(), verb)(body)
 
 

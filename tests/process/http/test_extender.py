@@ -85,7 +85,7 @@ async def test_bad_input_is_a_400_with_a_sentence_on_a_connection_that_lives(bod
         for path in ("/scheduler/filter", "/scheduler/prioritize"):
             status, answer = await served.ask(body, path)
             assert status == 400
-            assert "wanted" in answer["Error"]
+            assert "must be an ExtenderArgs" in answer["Error"]
         assert (await served.ask(MEMBER))[0] == 200
         assert len(served.session.connector._conns) == 1, "one connection served them all"
 
