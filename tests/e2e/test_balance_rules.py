@@ -89,6 +89,8 @@ class Loop:
         self.engine = Engine(World(), Queue(live_settings()), [Balance(BalancePolicy())], kinds=(Kind.TIDB_CLUSTER,))
         self.inbox = asyncio.Queue()
         self.asked = []
+        #: What was read of the regions: the ids, or none for a range of keys.
+        self.read = []
 
     async def run(self):
         cluster = TidbCluster("tidb", "demo", "u", "1")
@@ -111,9 +113,11 @@ class Loop:
                 case ReadPd():
                     self.inbox.put_nowait(PdSeen(DEMO, await self.client.observe(), began))
                 case ReadRegions(region_ids=ids) if ids:
+                    self.read.append(ids)
                     found = [r for i in ids if (r := await self.client.region(i)) is not None]
                     self.inbox.put_nowait(RegionsSeen(DEMO, tuple(found), began, ids))
                 case ReadRegions(start_key=start, limit=limit):
+                    self.read.append(())
                     found = tuple(await self.client.regions(start, limit))
                     end = found[-1].end_key if len(found) >= limit else ""
                     self.inbox.put_nowait(RegionsSeen(DEMO, found, began, (), start, end))
@@ -152,7 +156,13 @@ async def real_pd(directory):
             processes.start(server)
         processes.wait_ready(servers)
         await tikv.start()
-        yield client, tikv
+
+        def restart():
+            for server in servers:
+                processes.kill(server.name)
+                processes.start(server)
+
+        yield client, tikv, restart
     finally:
         await client.close()
         await tikv.close()
@@ -210,7 +220,7 @@ async def taken(client):
 
 
 async def play(directory):
-    async with real_pd(directory) as (client, tikv):
+    async with real_pd(directory) as (client, tikv, restart):
         await say(client, "/config/rules", RULES)
         loop, growth, before = Loop(client), Growth(tikv), await taken(client)
         running = asyncio.ensure_future(loop.run())
@@ -223,12 +233,25 @@ async def play(directory):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(growth.run(), LASTS_S)
             await eventually(balanced, tell=tell)
+            begun, view = await taken(client) - before, await client.observe()
+            await lose_a_region(tikv, loop, restart, tell)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        begun = await taken(client) - before
         print(f"{LASTS_S:.0f} s, {growth.splits} splits, {len(loop.asked)} asked for, begun by PD: {dict(begun)}")
-        return tikv, loop, begun, await client.observe()
+        return tikv, loop, begun, view
+
+
+async def lose_a_region(tikv, loop, restart, tell):
+    """PD restarts and nobody tells it of one region again; it goes on until that was asked for six times."""
+    lost = next(r.id for r in tikv.regions.values() if r.leader == 3)
+    tikv.lost = {lost}
+    restart()
+    asked = lambda: [number for number, ids in enumerate(loop.read) if lost in ids]
+    began = len(loop.read)
+    await eventually(lambda: len([n for n in asked() if n >= began]) >= 6, tell=tell)
+    first = next(n for n in asked() if n >= began)
+    loop.read_with_a_lost_region = loop.read[first:]
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +278,12 @@ def test_every_region_has_the_replicas_that_its_rules_want(played):
         assert sorted(role for _, role in region.peers.values()) == [0] * len(voters) + [1] * len(learners)
         zones = {ZONES[store] for store in region.peers if store in ZONES}
         assert zones == {"a", "b", "c"} if number < 40 else number < 60 or "c" not in zones
+
+
+def test_one_region_without_a_leader_is_read_alone(played):
+    """T12: a lost region is looked for by its id, and the others are read no more often for that."""
+    ranges = played[1].read_with_a_lost_region.count(())
+    assert ranges <= 2, played[1].read_with_a_lost_region
 
 
 def test_the_rules_are_read_as_they_were_set(played):
