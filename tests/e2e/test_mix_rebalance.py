@@ -37,8 +37,7 @@ SETTINGS = {
 
 
 class Mooring:
-    def __init__(self, lab, namespace, config, url_port, hook_port=None):
-        """`hook_port`: where the API server is told to ask, when that is not where we listen."""
+    def __init__(self, lab, namespace, config, url_port):
         self.http, self.extender = free_ports(2)
         self.log = (lab.dir / "logs" / f"mooring-mix-{self.http}.log").open("ab")
         command = [
@@ -57,7 +56,7 @@ class Mooring:
             "--listen-webhook",
             f"127.0.0.1:{url_port}",
             "--webhook-url",
-            f"https://127.0.0.1:{hook_port or url_port}",
+            f"https://127.0.0.1:{url_port}",
         ]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 

@@ -104,7 +104,7 @@ async def rolled_out(stage: Stage) -> None:
         (
             misconfigured,
             f"Deployment/web is not managed: label {ENABLED} is 'yes'; it must be exactly true or false",
-            "kubectl -n shop label deployment/web KEY=VALUE --overwrite",
+            "kubectl -n shop edit deployment/web",
         ),
         (
             tied_to_spot,
