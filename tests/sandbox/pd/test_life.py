@@ -64,6 +64,16 @@ def test_replicas_that_were_too_few_stores_for_come_with_the_stores(look, timeli
     assert {len(g.peers) for g in groups(pd)} == {3}
 
 
+def test_a_voter_too_many_is_taken_away(make_pd, look, timeline):
+    """A move that was canceled midway leaves one; PD's rule checker removes it, whoever set the rules."""
+    pd = make_pd(stores=4, regions=30)
+    region = next(g for g in groups(pd) if 4 not in {p.store_id for p in g.peers})
+    look(pd.add_operator({"name": "add-peer", "region_id": region.id, "store_id": 4}))
+    timeline.run_while(lambda: max(len(g.peers) for g in groups(pd)) == 3, limit_s=60)
+    timeline.run_for(120)
+    assert {len(g.peers) for g in groups(pd)} == {3}
+
+
 def test_paused_balance_leaves_leaders_where_they_are(make_pd, look, timeline):
     """A paused scheduler moves nothing until its pause is over, and then goes on by itself."""
     pd = make_pd(regions=90)

@@ -87,7 +87,7 @@ def rule_checker(pd: "PdServer", region: Region) -> Iterator[Operator]:
             steps = add_steps(store, pd.tikv.new_id(), voter=missing[0].role != "learner")
             yield Operator("add-rule-peer", f"add peer: store [{store}]", group, ("replica", "region"), steps)
             return
-    spare = pd.placement.checked and not missing
+    spare = not missing
     left = [p for p in left if p.role == "Learner" or (spare and p.store_id != region.leader_store)]
     if left:
         step = Step("remove-peer", f"remove peer on store {left[0].store_id}", store=left[0].store_id)

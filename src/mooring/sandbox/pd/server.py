@@ -247,6 +247,9 @@ class PdServer:
         checked, self.heard.to_check = self.heard.to_check, {}
         for region_id in checked:
             region = self.cache.get(region_id)
+            if region_id in self.operators.running:
+                self.heard.to_check[region_id] = None  # once that has ended
+                continue
             for op in rule_checker(self, region) if region is not None else ():
                 self.operators.start(op)
 
