@@ -75,23 +75,35 @@ class Process:
 
 
 class Tidb:
-    """A TidbCluster `demo` of TiDB members, with the StatefulSet and Service that tidb-operator would make."""
+    """A TidbCluster `demo` of TiDB members, with the StatefulSet and Service that tidb-operator would make.
+
+    `release`: the `app.kubernetes.io/instance` label that a release tool gave the TidbCluster; its members carry it.
+    """
 
     def __init__(
-        self, lab: Lab, namespace: str, nodes: str, *, replicas: int = 3, cpu: str = "3", **how: object
+        self,
+        lab: Lab,
+        namespace: str,
+        nodes: str,
+        *,
+        replicas: int = 3,
+        cpu: str = "3",
+        release: str = "",
+        **how: object,
     ) -> None:
         self.lab, self.namespace, self.replicas = lab, namespace, replicas
         labels = {
             "app.kubernetes.io/name": "tidb-cluster",
             "app.kubernetes.io/managed-by": "tidb-operator",
-            "app.kubernetes.io/instance": "demo",
+            "app.kubernetes.io/instance": release or "demo",
             "app.kubernetes.io/component": "tidb",
         }
+        own = {"app.kubernetes.io/instance": release} if release else {}
         self.apply(
             {
                 "apiVersion": "pingcap.com/v1alpha1",
                 "kind": "TidbCluster",
-                "metadata": {"name": "demo", "labels": how.pop("labels", {})},
+                "metadata": {"name": "demo", "labels": {**own, **how.pop("labels", {})}},
                 "spec": {"tidb": {"replicas": replicas}, "version": "v8.5.0"},
                 "status": {"clusterID": "7", "pd": {"members": {"demo-pd-0": {"health": True}}}},
             }
@@ -110,7 +122,7 @@ class Tidb:
             {
                 "apiVersion": "apps/v1",
                 "kind": "StatefulSet",
-                "metadata": {"name": "demo-tidb", "labels": labels},
+                "metadata": {"name": "demo-tidb", "labels": labels, "ownerReferences": [self._owner()]},
                 "spec": {
                     "replicas": replicas,
                     "serviceName": "demo-tidb-peer",
@@ -133,6 +145,16 @@ class Tidb:
                 },
             }
         )
+
+    def _owner(self) -> dict:
+        uid = self.get("tc/demo")["metadata"]["uid"]
+        return {
+            "apiVersion": "pingcap.com/v1alpha1",
+            "kind": "TidbCluster",
+            "name": "demo",
+            "uid": uid,
+            "controller": True,
+        }
 
     def apply(self, obj: dict) -> None:
         self.lab.kubectl("apply", "-n", self.namespace, "-f", "-", input=yaml.safe_dump(obj))

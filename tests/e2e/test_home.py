@@ -56,8 +56,9 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> None:
-    """H1, H3, H5: new UIDs, same nodes, the same local endpoints, and nothing of others' status is lost."""
-    tidb = Tidb(lab, place.namespace, place.label)
+    """H1, H3, H5: new UIDs, same nodes, the same local endpoints, and nothing of others' status is lost; whatever
+    instance a release tool names."""
+    tidb = Tidb(lab, place.namespace, place.label, release="my-release")
     homes = tidb.settle()
     assert sorted(homes.values()) == sorted(place.small)
     place.add_roomy()
