@@ -4,6 +4,7 @@ from collections.abc import Container, Sequence
 
 from mooring.capabilities.registry import descriptors, limits, uncapped
 from mooring.clients.pd.client import PdClient
+from mooring.clients.pd.room import AnswerRoom
 from mooring.clients.ports import Chance, Clock, MachineRegistry, PlacementDriver
 from mooring.clients.sabakan.client import Sabakan
 from mooring.core.engine.capability import Capability
@@ -30,11 +31,15 @@ def make_registry(url: str) -> MachineRegistry:
 
 def make_pd(clock: Clock, chance: Chance, *, given: Container[str] = (), hosts: Sequence[str] = ()) -> Make:
     """`given`: clusters whose PD an administrator has named; what such a PD says about its members is trusted."""
+    room = AnswerRoom()
 
     def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
         def may_ask_at(url: str) -> bool:
             return str(cluster) in given or may_ask(url, cluster, hosts)
 
-        return PdClient(urls, clock=clock, chance=chance, may_ask=may_ask_at)
+        def may_keep(path: str, size: int) -> bool:
+            return room.take(cluster, path, size, clock.monotonic())
+
+        return PdClient(urls, clock=clock, chance=chance, may_ask=may_ask_at, may_keep=may_keep)
 
     return make

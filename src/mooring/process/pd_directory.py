@@ -10,9 +10,10 @@ anything is changed in a PD it must be this cluster's: `proven` asks it for its 
 cluster they belong to.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from mooring.clients.ports import NotFoundError, PlacementDriver, RefusedError
@@ -22,6 +23,8 @@ from mooring.core.model.marks import PD_ENDPOINTS
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.world.read import WorldRead
 
+#: So many clients of clusters that are gone are kept: the latest.
+GONE: Final = 16
 Make = Callable[[Key, tuple[str, ...]], PlacementDriver]
 
 
@@ -49,7 +52,7 @@ class PdDirectory:
         self._hosts = tuple(hosts)
         self._overrides = dict(overrides or {})
         self._known: dict[Key, tuple[tuple[str, ...], PlacementDriver]] = {}
-        self._retired: list[PlacementDriver] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     def given(self, cluster: Key) -> bool:
         """An administrator has named this cluster's PD."""
@@ -66,13 +69,21 @@ class PdDirectory:
         urls = endpoints(tc, self._overrides, self._hosts)
         if known is None or known[0] != urls:
             if known is not None:
-                self._retired.append(known[1])
+                self._retire(known[1])
             known = self._known[cluster] = (urls, self._make(cluster, urls))
+            gone = [key for key in self._known if self._world.tidb_cluster(key) is None]
+            for key in gone[: max(0, len(gone) - GONE)]:
+                self._retire(self._known.pop(key)[1])
         return known[1]
 
+    def _retire(self, driver: PlacementDriver) -> None:
+        """Closed at once: whoever writes the annotation, or makes clusters and deletes them, piles none up."""
+        task = asyncio.get_running_loop().create_task(driver.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
-        for driver in [*self._retired, *(driver for _, driver in self._known.values())]:
-            await driver.close()
+        await asyncio.gather(*self._closing, *(driver.close() for _, driver in self._known.values()))
 
 
 def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: Iterable[str] = ()) -> tuple[str, ...]:

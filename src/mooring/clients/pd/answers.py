@@ -6,15 +6,17 @@ the model's zero or None, never an error, unless the answer is no JSON at all.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from mooring.clients.ports import Json, UnansweredError
 from mooring.core.model.tidb import MOST, Number, PdMember, PdOperator, PdPause, Store
+
+T = TypeVar("T")
 
 
 class _StoreMeta(msgspec.Struct):
@@ -97,6 +99,11 @@ _OPERATOR: Final = re.compile(r"(?:status: (?P<status>\w+), operator: )?(?P<desc
 _REGION_OF: Final = re.compile(r", region:(\d{1,19})\b")
 #: Digits of a 64-bit number; Python refuses to read thousands of them.
 _DIGITS: Final = 19
+#: More are no PD's. Of stores a large cluster has a thousand; operators and schedulers are listed as strings.
+MOST_STORES: Final = 10_000
+MOST_LABELS: Final = 100
+MOST_MEMBERS: Final = 100
+MOST_LISTED: Final = 50_000
 EVICT_LEADER: Final = "evict-leader-scheduler"
 
 
@@ -131,9 +138,16 @@ def _time_of(text: str | None) -> float | None:
     return at if at > 0 else None  # Go's zero time means never
 
 
+def few(found: Sequence[T] | None, most: int, what: str) -> Sequence[T]:
+    """Unanswered: more than any PD has, so that what becomes of them is bounded before it is made."""
+    if found is not None and len(found) > most:
+        raise UnansweredError(f"PD lists {len(found)} {what}; {most} is the most that is read")
+    return found or ()
+
+
 def stores(body: bytes) -> tuple[Store, ...]:
     answer: _Stores = decode(_STORES, body, "stores")
-    return tuple(sorted((_store(s) for s in answer.stores or ()), key=lambda s: s.id))
+    return tuple(sorted(map(_store, few(answer.stores, MOST_STORES, "stores")), key=lambda s: s.id))
 
 
 def store(body: bytes) -> Store:
@@ -159,14 +173,15 @@ def _store(answer: _StoreAnswer) -> Store:
         region_weight=status.region_weight,
         last_heartbeat_at=heartbeat,
         started_at=_time_of(status.start_ts),
-        labels={label.get("key", ""): label.get("value", "") for label in meta.labels or ()},
+        labels={label.get("key", ""): label.get("value", "") for label in few(meta.labels, MOST_LABELS, "labels")},
     )
 
 
 def members(body: bytes) -> tuple[tuple[PdMember, ...], str]:
     """The members by name, and the leader's name ("" while there is none)."""
     answer: _Members = decode(_MEMBERS, body, "members")
-    found = (PdMember(m.name, m.member_id, tuple(m.client_urls or ())) for m in answer.members or ())
+    listed = few(answer.members, MOST_MEMBERS, "members")
+    found = (PdMember(m.name, m.member_id, tuple(few(m.client_urls, MOST_LABELS, "addresses"))) for m in listed)
     return tuple(sorted(found, key=lambda m: m.name)), answer.leader.name if answer.leader else ""
 
 
@@ -182,7 +197,7 @@ def status(body: bytes) -> Status:
 
 def names(body: bytes, what: str) -> tuple[str, ...]:
     answer: list[str] | None = decode(_STRINGS, body, what)
-    return tuple(answer or ())
+    return tuple(few(answer, MOST_LISTED, what))
 
 
 def pauses(body: bytes, date: str) -> tuple[PdPause, ...]:
@@ -193,7 +208,7 @@ def pauses(body: bytes, date: str) -> tuple[PdPause, ...]:
         now = parsedate_to_datetime(date).timestamp() + 1
     except ValueError:
         now = float("inf")
-    found = (PdPause(p, 0.0, 0.0) if isinstance(p, str) else _pause(p, now) for p in answer or ())
+    found = (PdPause(p, 0.0, 0.0) if isinstance(p, str) else _pause(p, now) for p in few(answer, MOST_STORES, "pauses"))
     return tuple(sorted(found, key=lambda p: p.name))
 
 
@@ -205,7 +220,7 @@ def _pause(answer: _Pause, now: float) -> PdPause:
 def evicting_by_list(body: bytes) -> tuple[int, ...]:
     """The one scheduler's store ids (4.0 and later). It may stay behind with an empty map: then nothing is evicted."""
     answer: _EvictList = decode(_EVICT_LIST, body, "evict-leader list")
-    return tuple(sorted(filter(None, map(_id, answer.ranges or ()))))
+    return tuple(sorted(filter(None, map(_id, few(list(answer.ranges or ()), MOST_STORES, "evicted stores")))))
 
 
 def evicting_by_name(schedulers: tuple[str, ...]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from mooring.clients.pd import answers, regions
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.placement import PlacementReader
-from mooring.clients.pd.transport import Answer, Transport
+from mooring.clients.pd.transport import API, Answer, Transport
 from mooring.clients.ports import (
     Chance,
     Clock,
@@ -33,7 +33,6 @@ from mooring.clients.ports import (
 )
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
 
-API: Final = "/pd/api/v1"
 #: How long a PD without schedulers is asked to pause one, and how often.
 STARTING_S: Final = 8.0
 #: It adds them one after another: one that is missing may come so long after the first.
@@ -54,6 +53,7 @@ class PdClient:
         timeout_s: float = 5.0,
         attempts: int = 3,
         may_ask: Callable[[str], bool] = lambda _: True,
+        may_keep: Callable[[str, int], bool] = lambda *_: True,
     ) -> None:
         self._clock = clock
         #: Scheduler → when we last paused it, and for how long: old versions do not say.
@@ -66,6 +66,7 @@ class PdClient:
             timeout_s=timeout_s,
             attempts=attempts,
             may_ask=may_ask,
+            may_keep=may_keep,
         )
 
         self._placement = PlacementReader(lambda path: self._ask("GET", path), clock)

@@ -39,10 +39,12 @@ NOT_NOW: Final = (
     "server not started",
 )
 FIRST_PAUSE_S: Final = 0.2
+API: Final = "/pd/api/v1"
 MIB: Final = 1 << 20
 #: Bytes of an answer; all regions of a large cluster at once (for a snapshot) are many.
-LARGEST: Final = 16 * MIB
-LARGEST_REGIONS: Final = 64 * MIB
+LARGEST: Final = 4 * MIB
+LARGEST_BY_END: Final = {"/operators": 16 * MIB, "/regions": 64 * MIB}
+LARGEST_RANGE: Final = 16 * MIB
 #: PD's answers have an object per this many bytes at most, and a value per so many; denser ones are made to be large
 #: in memory.
 BYTES_PER_OBJECT: Final = 40
@@ -81,8 +83,10 @@ class Transport:
         timeout_s: float = 5.0,
         attempts: int = 3,
         may_ask: Callable[[str], bool] = lambda _: True,
+        may_keep: Callable[[str, int], bool] = lambda *_: True,
     ) -> None:
-        """`may_ask`: may a member be asked at this address, which PD itself has named?"""
+        """`may_ask`: may a member be asked at this address, which PD itself has named? `may_keep`: is there room for so
+        large an answer to this path?"""
         if not endpoints:
             raise ValueError("a PD client needs at least one endpoint")
         self.endpoints = tuple(e.rstrip("/") for e in endpoints)
@@ -90,6 +94,7 @@ class Transport:
         self._chance = chance
         self._ssl = ssl_context
         self._may_ask = may_ask
+        self._may_keep = may_keep
         self._timeout_s = timeout_s
         self._attempts = max(attempts, 1)
         #: The endpoint that answered last: stay with it as long as it does.
@@ -125,15 +130,15 @@ class Transport:
             async with self._open().request(
                 method, url, data=None if body is None else msgspec.json.encode(body), allow_redirects=False
             ) as response:
-                largest = LARGEST_REGIONS if url.endswith("/regions") else LARGEST
-                answer = Answer(
-                    response.status, await _body(response, largest, where), response.headers.get("Date", "")
-                )
+                body_read = await _body(response, _largest(url), where)
+                answer = Answer(response.status, body_read, response.headers.get("Date", ""))
                 retry_after = response.headers.get("Retry-After", "")
         except aiohttp.InvalidURL:
             raise UnansweredError(f"PD at {where}: not an address that can be asked") from None
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as e:
             raise UnansweredError(f"PD at {where} did not answer: {printable(str(e)) or type(e).__name__}") from None
+        if method == "GET" and "/regions" not in url and not self._may_keep(url.partition(API)[2], len(answer.body)):
+            raise UnansweredError(f"PD at {where} answers with more than there is room for, with all other PDs")
         if answer.status == 429:
             raise ThrottledError(
                 f"PD at {where} limits its requests", float(retry_after[:4]) if retry_after.isdecimal() else 1.0
@@ -172,6 +177,10 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def _largest(url: str) -> int:
+    return LARGEST_RANGE if "/regions/key" in url else LARGEST_BY_END.get(url[url.rindex("/") :], LARGEST)
 
 
 def _not_now(words: str) -> bool:
