@@ -3,11 +3,13 @@
 A recording has no Secret, environment, argument or image to begin with. What is taken out of every text is what is
 taken out of a snapshot, too: user names and passwords in a URL, and bearer tokens. With `names` every word that Mooring
 does not use itself is replaced, everywhere alike: `acme-tikv-0` becomes `able00004-tikv-0` in names, labels, addresses
-and reasons. The pseudonyms sort as the words did, since ties break by name, so that the recording still replays equal.
+and reasons. The pseudonyms sort as the words did, since ties break by name, and a digest of names becomes that of their
+pseudonyms, so that the recording still replays equal.
 """
 
 import ast
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -17,12 +19,16 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 import mooring
+from mooring.capabilities.fleet.live.ledger import DECISIONS
+from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, seal
+from mooring.capabilities.fleet.live.settings import TEMPLATE, Settings, parse_settings
+from mooring.capabilities.fleet.live.store import packed, unpacked
 from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, create, header_line
 
 _LOGIN: Final = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=[Bb]earer )[\w.~+/-]{8,}=*")
 _WORD: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9]+")
-#: Numbers, quantities, times, and what instructions are called.
-_NUMBER: Final = re.compile(r"i\d+|\d+(?:m|k|Ki|Mi|Gi|Ti|s|h|d|n|u|pct|Z|T\d+Z?)?")
+#: Numbers, quantities, times, and what instructions and the zones of racks are called.
+_NUMBER: Final = re.compile(r"i\d+|rack\d+|\d+(?:m|k|Ki|Mi|Gi|Ti|s|h|d|n|u|pct|Z|T\d+Z?)?")
 #: In our texts as examples only.
 _EXAMPLES: Final = frozenset({"demo", "web", "shop", "prod"})
 #: Where the words are that decisions and records are made of.
@@ -42,9 +48,15 @@ def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
         pseudonyms = _pseudonyms(found)
         replaced = len(pseudonyms)
 
-        @cache
-        def rewrite(text: str) -> str:
+        def renamed(text: str) -> str:
             return _WORD.sub(lambda word: pseudonyms.get(word[0], word[0]), _without_logins(text))
+
+        digests: dict[str, str] = {}
+        for part in recording.parts:
+            for record in part.records():
+                _each_dict(msgspec.msgpack.decode(record), lambda one: digests.update(_digests(one, renamed)))
+        pseudonyms.update(digests)
+        rewrite = cache(renamed)
 
     file = create(to)
     try:
@@ -77,9 +89,47 @@ def _walk(value: Any, rewrite: Rewrite) -> Any:
         case list():
             return [_walk(one, rewrite) for one in value]
         case dict():
-            return {_walk(key, rewrite): _walk(one, rewrite) for key, one in value.items()}
+            return {
+                _walk(key, rewrite): _decisions(one, rewrite) if key == DECISIONS else _walk(one, rewrite)
+                for key, one in value.items()
+            }
         case _:
             return value
+
+
+def _decisions(stored: Any, rewrite: Rewrite) -> Any:
+    """Those of a fleet: longer ones are compressed."""
+    try:
+        text = unpacked(stored.encode()).decode()
+    except (AttributeError, ValueError, zlib.error):
+        return _walk(stored, rewrite)
+    return packed(rewrite(text).encode()).decode()
+
+
+def _each_dict(value: Any, look: Callable[[dict[Any, Any]], None]) -> None:
+    match value:
+        case bytes():
+            _each_dict(msgspec.msgpack.decode(value), look)
+        case list():
+            for one in value:
+                _each_dict(one, look)
+        case dict():
+            look(value)
+            for one in value.values():
+                _each_dict(one, look)
+
+
+def _digests(one: dict[Any, Any], rewrite: Rewrite) -> dict[str, str]:
+    """Of what Fleet keeps in a ConfigMap, and of what it noted on a node: each with what it is of the pseudonyms."""
+    match one:
+        case _ if isinstance(one.get(TEMPLATE), str):
+            was, will_be = parse_settings(one), parse_settings(_walk(one, rewrite))
+            if isinstance(was, Settings) and isinstance(will_be, Settings):
+                return {was.revision: will_be.revision, was.query: will_be.query}
+        case {"name": str(name), "labels": dict(labels), "annotations": dict(annotations)} if SEAL in labels:
+            record = annotations.get(APPLIED) or ""
+            return {seal(name, record): seal(rewrite(name), rewrite(record))}
+    return {}
 
 
 def _without_logins(text: str) -> str:

@@ -47,14 +47,14 @@ class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
     taints: tuple[str, ...] = ()
 
 
-def _seal(node: Node, record: str) -> str:
-    return sha256(f"{node.name}\n{record}".encode()).hexdigest()[:40]
+def seal(name: str, record: str) -> str:
+    return sha256(f"{name}\n{record}".encode()).hexdigest()[:40]
 
 
 def applied_to(node: Node) -> Applied:
     """Nothing, where the record is not as we have sealed it."""
     record = node.annotations.get(APPLIED) or ""
-    if not record or node.labels.get(SEAL) != _seal(node, record):
+    if not record or node.labels.get(SEAL) != seal(node.name, record):
         return Applied()
     try:
         return msgspec.json.decode(record, type=Applied)
@@ -104,8 +104,8 @@ def _metadata(
     text = msgspec.json.encode(record).decode() if record != Applied() else ""
     if text != node.annotations.get(APPLIED, ""):
         note[APPLIED] = text or None
-    if (_seal(node, text) if text else "") != node.labels.get(SEAL, ""):
-        put[SEAL] = _seal(node, text) if text else None
+    if (seal(node.name, text) if text else "") != node.labels.get(SEAL, ""):
+        put[SEAL] = seal(node.name, text) if text else None
     change: dict[str, Any] = {}
     if put:
         change["labels"] = put

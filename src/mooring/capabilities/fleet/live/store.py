@@ -54,9 +54,16 @@ def encode_decisions(what: Decisions) -> bytes:
     planes = [m for m in what.members if m.control_plane]
     workers = [m for m in what.members if not m.control_plane]
     text = msgspec.json.encode(_Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers])))
-    if len(text) < _PLAIN_BELOW:
-        return text
-    return _PACKED + b64encode(zlib.compress(text, _LEVEL))
+    return packed(text)
+
+
+def packed(text: bytes) -> bytes:
+    return text if len(text) < _PLAIN_BELOW else _PACKED + b64encode(zlib.compress(text, _LEVEL))
+
+
+def unpacked(raw: bytes) -> bytes:
+    """`ValueError`, `zlib.error`: it is not what we write."""
+    return zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
 
 
 def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:
@@ -67,8 +74,7 @@ def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:
 
 def decode_decisions(raw: bytes) -> Decisions:
     try:
-        text = zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
-        stored = _decoder.decode(text)
+        stored = _decoder.decode(unpacked(raw))
     except (ValueError, zlib.error, RecursionError) as error:
         raise InvalidDecisionsError(f"the stored cluster is not readable: {error}") from None
     if stored.version != _VERSION:
