@@ -72,6 +72,8 @@ class Observer(Reading):
             self._ready.set()
             await self._over.wait()
             await self.store.close()
+        # A connection that was still being made ends a moment after it was given up; the loop must not end before.
+        await asyncio.sleep(0.2)
 
     def _on_pod(self, event, old, new):
         # The last event of a pod without a grace period is its first word of going.
