@@ -13,6 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from mooring.clients.sabakan.client import QUERY
 from mooring.lab import kwok
 from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
@@ -62,13 +63,14 @@ class Environment:
         self.addresses = {}
         self._stack = contextlib.AsyncExitStack()
 
-    async def build(self, machines, *, real):
+    async def build(self, racks, *, real):
+        """A machine for each of these racks."""
         self.url = await asyncio.to_thread(self.lab.start_sabakan) if real else await self._serve_sandbox()
         self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
         await self.call("PUT", "/api/v1/config/ipam", json.dumps(IPAM))
         specs = [
-            {"serial": f"m{n}", "rack": n % 4, "role": "cs", "labels": {"product": "R640"}, "bmc": {"type": "iDRAC-9"}}
-            for n in range(machines)
+            {"serial": f"m{n}", "rack": rack, "role": "cs", "labels": {"product": "R640"}, "bmc": {"type": "iDRAC-9"}}
+            for n, rack in enumerate(racks)
         ]
         await self.call("POST", "/api/v1/machines", json.dumps(specs))
         for found in json.loads(await self.call("GET", "/api/v1/machines")):
@@ -108,15 +110,17 @@ class Environment:
         return done.stdout
 
     async def set_up(self, planes, minimum):
-        files = {
-            "template": yaml.safe_dump(TEMPLATE),
-            "constraints": f"control-plane-count: {planes}\nminimum-workers: {minimum}\n",
-        }
-        for name, text in files.items():
-            (self.directory / f"{name}.yml").write_text(text)
-            await self.fleet(f"set-{name}", str(self.directory / f"{name}.yml"))
+        await self._set("template", yaml.safe_dump(TEMPLATE))
+        await self.constrain(planes, minimum)
         await self.fleet("set-url", self.url)
         await self.fleet("enable")
+
+    async def constrain(self, planes, minimum):
+        await self._set("constraints", f"control-plane-count: {planes}\nminimum-workers: {minimum}\n")
+
+    async def _set(self, name, text):
+        (self.directory / f"{name}.yml").write_text(text)
+        await self.fleet(f"set-{name}", str(self.directory / f"{name}.yml"))
 
     async def run(self):
         (self.directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS))
@@ -157,6 +161,24 @@ class Environment:
         document = json.loads(await self.fleet("get-cluster", "-o", "json"))
         return {n["address"]: n["control_plane"] for n in document["nodes"]}
 
+    async def plan(self):
+        """`mooring fleet plan` from what the registry answers and from the cluster that was stored before anything changed."""
+        asked = json.dumps({"query": QUERY, "operationName": "ckeSearch"})
+        (self.directory / "machines.json").write_text(await self.call("POST", "/graphql", asked))
+        (self.directory / "cluster.yml").write_text(self.cluster)
+        files = [
+            f"--{name}={self.directory / name}.{end}"
+            for name, end in (("template", "yml"), ("constraints", "yml"), ("cluster", "yml"), ("machines", "json"))
+        ]
+        argv = [sys.executable, "-m", "mooring", "fleet", "plan", *files, "-o", "json"]
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=180)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    async def stored(self, planes, workers):
+        found = json.loads(await self.fleet("status", "-o", "json"))
+        return (found["control_planes"], found["workers"]) == (planes, workers)
+
     async def until(self, holds):
         async def alive_and_holds():
             assert self.popen.poll() is None, self.log.read_text()[-3000:]
@@ -181,7 +203,7 @@ def taints(node):
 
 async def test_a_machines_life_is_followed(environment, real_sabakan):
     """F1, F8, F9, O2: assigned and labelled; retiring: cordoned, emptied, stored, tainted; gone from the list: out."""
-    await environment.build(6, real=real_sabakan)
+    await environment.build([0, 1, 2, 3, 0, 1], real=real_sabakan)
     await environment.set_up(planes=1, minimum=3)
     await environment.run()
 
@@ -251,7 +273,7 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
 
 async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
     """O2, worked example 6: kill -9 once the node is marked; another process empties, stores and taints, marks gone."""
-    await environment.build(5, real=False)
+    await environment.build([0, 1, 2, 3, 0], real=False)
     await environment.set_up(planes=1, minimum=3)
     await environment.run()
 
@@ -300,17 +322,23 @@ async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
     assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
 
 
-async def test_healthy_again_and_a_registry_that_dies(environment):
-    """O2, F1: taint and cordon go when the machine is healthy again; a registry that is gone changes nothing."""
-    await environment.build(5, real=False)
-    await environment.set_up(planes=1, minimum=3)
+async def test_fewer_control_planes_healthy_again_and_a_registry_that_dies(environment):
+    """F5, O2, F1: two control planes too many go one after the other and leave the rest in three racks (issue 20.13: CKE's
+    count would take both from rack 2). Taint and cordon go when a machine is healthy again; a registry that is gone
+    changes nothing."""
+    racks = [1, 1, 2, 2, 3]
+    await environment.build(racks, real=False)
+    await environment.set_up(planes=5, minimum=0)
     await environment.run()
-
-    async def stored():
-        found = json.loads(await environment.fleet("status", "-o", "json"))
-        return found["control_planes"] == 1 and found["workers"] == 3
-
-    await environment.until(stored)
+    await environment.until(lambda: environment.stored(5, 0))
+    environment.cluster = await environment.fleet("get-cluster")
+    in_rack = {address: racks[int(serial[1:])] for serial, address in environment.addresses.items()}
+    await environment.constrain(planes=3, minimum=1)
+    planned = [c["address"] for c in (await environment.plan())["changes"] if c["change"] == "demote"]
+    assert sorted(in_rack[address] for address in planned) == [1, 2]
+    await environment.until(lambda: environment.stored(3, 2))
+    left = [in_rack[address] for address, plane in (await environment.members()).items() if plane]
+    assert sorted(left) == [1, 2, 3]
     chosen = next(a for a, plane in (await environment.members()).items() if not plane)
     serial = next(s for s, a in environment.addresses.items() if a == chosen)
     await environment.state(serial, "retiring")
@@ -338,7 +366,7 @@ async def test_healthy_again_and_a_registry_that_dies(environment):
 
 async def test_the_command_line_refuses_what_is_wrong(environment):
     """F2, F9: bad files are refused before anything is written, and so is an export while CKE generates itself."""
-    await environment.build(4, real=False)
+    await environment.build([0, 1, 2, 3], real=False)
     bad = Path(environment.directory / "bad.yml")
     bad.write_text("nodes: []\nname: x\nservice_subnet: 10.0.0.0/16\n")
     await environment.fleet("set-template", str(bad), code=2)
