@@ -77,7 +77,7 @@ class PdDirectory:
         return known[1]
 
     def _retire(self, driver: PlacementDriver) -> None:
-        """Closed at once: whoever writes the annotation, or makes clusters and deletes them, piles none up."""
+        """Closed at once: so that clients do not pile up when the annotation changes, or clusters come and go."""
         task = asyncio.get_running_loop().create_task(driver.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
