@@ -176,6 +176,8 @@ def test_a_new_leader_that_finds_the_pod_back_sends_no_leaders_away_again():
     (running,) = second.engine.running.values()
     assert running.operator.steps[running.step].kind is StepKind.END_EVICTION
     second.feed(PdSeen(CLUSTER, view(), second.now + 1), at=second.now + 1.2)
+    assert of(Patch, second.asked) == [], "a PD that has just started may list its schedulers one by one"
+    second.feed(PdSeen(CLUSTER, view(), second.now + 10), at=second.now + 10.2)
     assert of(AddEvictLeader, second.asked) == []
     (unmark,) = of(Patch, second.asked)
     assert unmark.patch["metadata"]["annotations"][HANDOFF] is None
