@@ -271,7 +271,7 @@ async def test_fleet(installation, tmp_path):
     installation.lab.kubectl("delete", "namespace", registry.own, "--wait=false")
     registry.own = installation.own
     try:
-        await registry.build(4, real=False)
+        await registry.build([0, 1, 2, 3], real=False)
         await registry.set_up(planes=1, minimum=2)
         await installation.start()
 
