@@ -222,7 +222,7 @@ def _blocked_subjects(sim: "Simulation") -> set[str]:
     found = {name for running in engine.running.values() for name in _names(running.operator)}
     for (_, key), verdict in engine.verdicts.items():
         if _blocked(verdict):
-            found |= {key, key.rpartition("/")[2]}
+            found |= {key, key.rpartition("/")[2]} | {verdict.subject.rpartition("/")[2]} - {""}
     if found:
         sim.coverage.hit("blocked-with-reason")
     return found
