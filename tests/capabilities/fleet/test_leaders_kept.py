@@ -119,8 +119,12 @@ def test_leaders_leave_a_retiring_machine_whose_volumes_keep_their_pods():
         machine, pd = f"machine/{serial_of(rig, scenario.n7)}", pd_of(rig)
         leaders = lambda: len(pd.server.tikv.led[pd.store_of(MEMBER).id])
         await rig.until(lambda: leaders() == 0, limit_s=300)
+        eviction = lambda: next(r for r in rig.leader().engine.running.values() if r.operator.kind == "evict-leaders")
+        begun = eviction().operator.id
         await rig.sleep(2 * 3600)
         assert leaders() == 0
+        assert eviction().operator.id == begun, "one eviction for all the time, not one every ten minutes"
+        assert (eviction().waiting_on.state, eviction().waiting_on.reason) == ("blocked", "local-volume")
         assert MEMBER in pods_on(rig, scenario.n7)
         assert rig.leader().engine.queue.used("fleet") == 0
         assert (said(rig, machine).state, said(rig, machine).reason) == ("blocked", "local-volume")

@@ -15,7 +15,7 @@ from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING, read_mark
 from mooring.core.model.reasons import BLOCKED_REASONS, REFUSED_REASONS, State
 from mooring.process.replica import KINDS
 from mooring.sandbox.apiserver.faults import FaultRates
@@ -220,6 +220,7 @@ def _blocked_subjects(sim: "Simulation") -> set[str]:
     if engine is None:
         return set()
     found = {name for running in engine.running.values() for name in _names(running.operator)}
+    found |= {running.operator.id for running in engine.running.values() if _blocked(running.waiting_on)}
     for (_, key), verdict in engine.verdicts.items():
         if _blocked(verdict):
             found |= {key, key.rpartition("/")[2]} | {verdict.subject.rpartition("/")[2]} - {""}
@@ -253,7 +254,9 @@ def left_overs(sim: "Simulation") -> Iterator[str]:
     bare = {f"bare{n}" for n in range(sim.plan.shape.bare_pods)}
     for pod in store.list(Kind.POD):
         name = pod["metadata"]["name"]
-        if LEAVING in podstate.annotations_of(pod) and name not in blocked:
+        asked_by = read_mark(podstate.annotations_of(pod).get(LEAVING, ""))
+        waits = asked_by is not None and asked_by.operator in blocked  # with what asked for it
+        if LEAVING in podstate.annotations_of(pod) and name not in blocked and not waits:
             yield f"{LEAVING} on {name}"
         if not pod["metadata"].get("ownerReferences") and name not in bare | blocked:
             yield f"pod {name} without an owner"

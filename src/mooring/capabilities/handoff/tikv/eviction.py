@@ -212,6 +212,7 @@ def _hold_for_volume(here: Situation) -> NextStep:
     """Empty, and its pod could start on no node, which may last for days: `evicting` is released, after a mark."""
     assert here.tc is not None
     assert here.mark is not None
+    assert here.stuck is not None
     given_back = here.mark.step == StepKind.HOLD_EMPTY
     mark = msgspec.structs.replace(here.mark, step=StepKind.HOLD_EMPTY)
     write = put_mark(here.tc, here.marks or {}, here.name, mark, "empty, waits for its volume")
@@ -221,6 +222,7 @@ def _hold_for_volume(here: Situation) -> NextStep:
         instructions=() if given_back else (write,),
         progress="empty, leaders kept off; waits for its volume",
         refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+        waiting_on=Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, here.stuck.detail, here.stuck.remedy),
     )
 
 

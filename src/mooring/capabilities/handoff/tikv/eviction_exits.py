@@ -4,7 +4,7 @@ import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
 from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
-from mooring.capabilities.handoff.operators import END
+from mooring.capabilities.handoff.operators import END, HOLD
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
 from mooring.capabilities.handoff.situation import (
@@ -67,7 +67,9 @@ def reason_to_end(here: Situation) -> End | None:
         nowhere = _nowhere_to_go(here, here.view)
         if nowhere:
             return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {nowhere}")
-    if here.request.value == DELETE_POD and here.now - here.running.promoted_at > here.policy.timeout_s:
+    held_for_volume = here.stuck is not None and here.running.step == HOLD  # until a person acts
+    late = here.now - here.running.promoted_at > here.policy.timeout_s
+    if here.request.value == DELETE_POD and late and not held_for_volume:
         return End(Reason.TIMEOUT, f"leaders did not leave within {here.policy.timeout_s:.0f} s", failed=True)
     return None
 
