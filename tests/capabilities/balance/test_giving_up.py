@@ -178,7 +178,8 @@ def test_what_was_noted_goes_back_as_a_value(house):
 def test_one_that_was_read_back_is_never_canceled(house, running):
     """T12: it may be a person's command; PD's own time-out ends it."""
     view = house.world.pd(DEMO)
-    (resumed,) = house.balance.recover(house.world, house.queue, 102.0)
+    (read_back,) = house.balance.recover(house.world, house.queue, 102.0)
+    (resumed,) = read_back()
     again = OperatorRecord(operator=resumed.operator, promoted_at=102.0)
     house.sees(103.0, *view.operators, dead={2})
     assert house.next_step(again, 103.0).instructions == ()

@@ -86,7 +86,8 @@ def test_a_clock_that_went_back_does_not_hold_a_reservation_for_hours(scenario):
         pod_uid="old", node="n2", value=KEY, deadline=NOW + 7200 + 150,
     )  # fmt: skip
     scenario.node("n2", taints=(reservation_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
-    (resumed,) = Home().recover(scenario.world, Queue(live_settings()), NOW)
+    (read_back,) = Home().recover(scenario.world, Queue(live_settings()), NOW)
+    (resumed,) = read_back()
     assert float(resumed.operator.args["until"]) == NOW + 150
 
 

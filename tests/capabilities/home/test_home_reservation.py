@@ -6,7 +6,7 @@ from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import reservation_on
-from mooring.capabilities.home.reserve import KIND, LINGER_S, recover_reservations
+from mooring.capabilities.home.reserve import KIND, LINGER_S, resumed_reservation
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent
@@ -239,7 +239,7 @@ def test_marks_are_read_back(demo, queue):
     """E5's rule for reservations: whoever leads next finds the reservation, keeps its time, and ends it."""
     node = demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
     assert reservation_on(node).pod == "tidb/demo-tidb-2"
-    (resumed,) = recover_reservations(demo.world, NOW)
+    (resumed,) = resumed_reservation(node, NOW)
     running = OperatorRecord(operator=resumed.operator, promoted_at=NOW)
     assert resumed.operator.id == "41"
     assert next_step(demo, running, queue).again_at == NOW + 60
@@ -251,4 +251,4 @@ def test_marks_are_read_back(demo, queue):
 def test_a_mark_that_cannot_be_read_is_left_alone(demo):
     """Never guessed at."""
     demo.node("n3", annotations={RESERVED_TAINT: "{"}, taints=(Taint(RESERVED_TAINT, "NoSchedule"),))
-    assert recover_reservations(demo.world, NOW) == []
+    assert list(resumed_reservation(demo.world.node("n3"), NOW)) == []

@@ -1,5 +1,7 @@
 """What others write into marks, and keys that want more than their source may hold: nobody is forgotten for it."""
 
+from functools import partial
+
 import pytest
 
 from mooring.core.engine.deciding import Effects
@@ -57,7 +59,11 @@ class Wants:
         return ()
 
     def recover(self, world, queue, now):
-        return [Recovered(operator, step, 0, 7.0) for operator, step in self.begun]
+        for operator, step in self.begun:
+            yield partial(self.read_back, operator, step)
+
+    def read_back(self, operator, step):
+        return [Recovered(operator, step, 0, 7.0)]
 
 
 def lead(capability, listener=None):

@@ -7,6 +7,7 @@ paused meanwhile. What the queue releases goes to PD's operators API (`driving`)
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from mooring.core.model.decision import (
     NextStep,
     OperatorRecord,
     PdRefresh,
+    ReadBack,
     Recovered,
     Verdict,
     Withdrawal,
@@ -280,14 +282,13 @@ class Balance:
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[ReadBack]:
         if not world.is_on(self.name):
             return  # switched off, it treats no operator as its own
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
             view = world.pd(tc.key)
             for found in view.operators if view is not None else ():
-                if found.desc in foreign.OURS and foreign.steps_of(found):
-                    yield Recovered(_read_back(found, tc.key, queue.settings), 0, 0, now)
+                yield partial(_read_back, found, tc.key, queue.settings, now)
 
     def recovery_needs(self, world: WorldRead) -> Iterator[str]:
         for tc in world.tidb_clusters() if world.is_on(self.name) else ():
@@ -295,7 +296,9 @@ class Balance:
                 yield f"a look at the PD of {tc.key}"
 
 
-def _read_back(found: PdOperator, cluster: Key, settings: Settings) -> Operator:
+def _read_back(found: PdOperator, cluster: Key, settings: Settings, now: float) -> Iterator[Recovered]:
+    if found.desc not in foreign.OURS or not foreign.steps_of(found):
+        return
     operator = region_operator(
         id=f"pd/{cluster}/{found.region_id}",
         source=foreign.OURS[found.desc],
@@ -309,7 +312,8 @@ def _read_back(found: PdOperator, cluster: Key, settings: Settings) -> Operator:
     cost = foreign.costs(found, settings)
     phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
     args = {"cluster": str(cluster), "resumed": found.desc}
-    return msgspec.structs.replace(operator, phases=phases, args=args, quota=str(cluster), timeout_s=None)
+    operator = msgspec.structs.replace(operator, phases=phases, args=args, quota=str(cluster), timeout_s=None)
+    yield Recovered(operator, 0, 0, now)
 
 
 def _foresee(influence: Influence, other_operators: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:

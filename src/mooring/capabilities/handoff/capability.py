@@ -7,6 +7,7 @@ has proven the store empty. Two pods annotated in the same second wait for each 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from mooring.capabilities.drain.component import component_of
 from mooring.capabilities.handoff.explain import explain
@@ -21,7 +22,7 @@ from mooring.capabilities.handoff.tikv.eviction import next_eviction_step
 from mooring.capabilities.handoff.tikv.restart import next_restart_step
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, PdRefresh, Recovered
+from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, PdRefresh, ReadBack
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP
@@ -115,10 +116,9 @@ class Handoff:
             if marks_of(tc) and world.pd(tc.key) is None and not world.pd_lost(tc.key):
                 yield f"a look at the PD of {tc.key}"
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
         for tc in world.tidb_clusters():
             for name, mark in sorted((marks_of(tc) or {}).items()):
-                if mark.step == GAVE_UP:
-                    continue
-                yield from read_back(tc.key, name, mark)
+                if mark.step != GAVE_UP:
+                    yield partial(read_back, tc.key, name, mark)
             yield from members.resumed_members(tc, world)

@@ -6,6 +6,7 @@ The answer to a scheduler is not given here but in `verbs`, on every replica; th
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -30,17 +31,18 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reserve import (
     next_reservation_step,
     propose_reservation,
-    recover_reservations,
     reservation_limits,
     reservation_subject,
+    resumed_reservation,
     room_left,
 )
 from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, Recovered, Verdict
+from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict
 from mooring.core.model.events import Change, OperatorEnded, Trigger
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
@@ -180,8 +182,10 @@ class Home:
     def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         return next_reservation_step(running, world, self.policy, now)
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
-        return recover_reservations(world, now)
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+        """One walk over the nodes, on becoming leader only."""
+        marked = (node for node in world.nodes() if RESERVED_TAINT in node.annotations)
+        return [partial(resumed_reservation, node, now) for node in sorted(marked, key=lambda node: node.name)]
 
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()

@@ -9,6 +9,7 @@ The taint keeps every scheduler's pods out but those that tolerate it, so the no
 in the mark, so that the leader that finds the mark knows when to end it.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -142,21 +143,15 @@ def _next(
     return NextStep(step=RELEASE, instructions=tuple(give_back))
 
 
-def recover_reservations(world: WorldRead, now: float) -> list[Recovered]:
-    """Every reservation that a mark names. One walk over the nodes, on becoming leader only.
-
-    Bounded again: a clock that has been set back since must not stretch it.
-    """
-    found = []
-    for node in sorted(world.nodes(), key=lambda node: node.name):
-        mark = reservation_on(node)
-        if mark is not None:
-            namespace, _, name = mark.pod.partition("/")
-            until = mark.deadline or mark.since
-            until = min(until, now + max(0.0, until - mark.since))
-            operator = _operator(mark.value, Key(namespace, name), mark.pod_uid, node.name, until, mark.operator)
-            found.append(Recovered(operator, HOLD, 0, mark.since))
-    return found
+def resumed_reservation(node: Node, now: float) -> Iterator[Recovered]:
+    """Bounded again: a clock that has been set back since must not stretch it."""
+    mark = reservation_on(node)
+    if mark is not None:
+        namespace, _, name = mark.pod.partition("/")
+        until = mark.deadline or mark.since
+        until = min(until, now + max(0.0, until - mark.since))
+        operator = _operator(mark.value, Key(namespace, name), mark.pod_uid, node.name, until, mark.operator)
+        yield Recovered(operator, HOLD, 0, mark.since)
 
 
 def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_: str = "") -> Operator:

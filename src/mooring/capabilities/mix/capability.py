@@ -9,6 +9,7 @@ are, room by class, the slots that admission has given.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -34,10 +35,11 @@ from mooring.capabilities.mix.rebalance.room import NodeRoom
 from mooring.capabilities.mix.rebalance.workload import Rebalance
 from mooring.capabilities.mix.slots import class_changed
 from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet, Workload
-from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, Recovered
+from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, ReadBack, Recovered
 from mooring.core.model.events import Change, OperatorEnded, Trigger
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue
@@ -245,18 +247,20 @@ class Mix:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
-        marked = [pod for pod in world.pods() if (m := mark_on(pod)) is not None and m.source in self.sources]
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+        marked = (pod for pod in world.pods() if LEAVING in pod.annotations)
         for pod in sorted(marked, key=lambda p: (p.namespace, p.name)):
-            mark = mark_on(pod)
-            if mark is None or not mark.operator or mark.pod_uid != pod.uid:
-                continue
-            workload = find_workload(mark.before.get("workload", ""), world)
-            if workload is None or workload.uid != mark.before.get("workloadUID"):
-                continue  # a stray: `keys` names it
-            operator = read_back(pod, mark, workload)
-            phase = len(operator.phases) - 1 if is_detached(pod) else 0
-            yield Recovered(operator, 0, phase, mark.since)
+            yield partial(self._resumed, pod, world)
+
+    def _resumed(self, pod: Pod, world: WorldRead) -> Iterator[Recovered]:
+        mark = mark_on(pod)
+        if mark is None or mark.source not in self.sources or not mark.operator or mark.pod_uid != pod.uid:
+            return
+        workload = find_workload(mark.before.get("workload", ""), world)
+        if workload is None or workload.uid != mark.before.get("workloadUID"):
+            return  # a stray: `keys` names it
+        operator = read_back(pod, mark, workload)
+        yield Recovered(operator, 0, len(operator.phases) - 1 if is_detached(pod) else 0, mark.since)
 
 
 def _workload_touched(old: Workload | None, new: Workload | None) -> list[str]:

@@ -8,7 +8,7 @@ prefixes them with the capability's name.
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, Recovered
+from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, ReadBack
 from mooring.core.model.events import Trigger
 from mooring.core.queue import Queue
 from mooring.core.world.index import Index
@@ -43,8 +43,8 @@ class Capability(Protocol):
 
     def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep: ...
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
-        """What the marks say has begun."""
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+        """What the marks say has begun: one function for each mark."""
         ...
 
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:

@@ -287,7 +287,7 @@ class Engine:
         return Deciding(self.world, queue, self.capabilities, self.defects, self.history, self._numbers)
 
     def _recover(self) -> None:
-        """Read the marks; what they name is running and charged before anything else may be promoted."""
+        """Read the marks, even of a feature that was switched off: what they name is charged before anything else."""
         # The PD of every cluster is read first: a mark alone does not say how far its operator has come.
         seen, lost = self.world.pd, self.world.pd_lost
         unseen = [tc.key for tc in self.world.tidb_clusters() if seen(tc.key) is None and not lost(tc.key)]
@@ -295,12 +295,12 @@ class Engine:
             self._decides.refreshes.request(PdRefresh(key, self.now) for key in unseen)
             return
         self._apply(Effects(self.queue.tick(self.now)), [])
-        # Marks are read back even of a feature that was switched off meanwhile: what has begun must end well.
         for name, capability in self.capabilities.items():
             with self.defects.guard(f"{name} recovery"):
-                for recovered in capability.recover(self.world, self.queue, self.now):
-                    with self.defects.guard(f"{name} recovery of {recovered.operator.subject}"):
-                        self._apply(Effects(self._decides.recover(recovered, self.now)), [])
+                for read_back in capability.recover(self.world, self.queue, self.now):
+                    with self.defects.guard(f"{name} recovery of a mark"):
+                        for recovered in read_back():
+                            self._apply(Effects(self._decides.recover(recovered, self.now)), [])
         self.stage = after(self.stage, Signal.MARKS_READ)
         self._decides.evaluate_all(self._listening(), "recover")
 

@@ -5,7 +5,7 @@ A capability is asked two questions. `evaluate(key, …)`: is there something to
 is observed, so a lost event delays a decision and never makes it wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -171,3 +171,7 @@ class Recovered(msgspec.Struct, frozen=True, gc=False):
     step: int
     phase: int
     since: float
+
+
+#: Reads one mark back: each is a call of its own, so that one that fails loses no other.
+ReadBack = Callable[[], Iterable[Recovered]]

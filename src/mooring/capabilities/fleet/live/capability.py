@@ -8,6 +8,7 @@ its turn. `node/<name>` keeps labels, annotations and taints of a live Node as t
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from mooring.capabilities.drain.cordon import cordon_mark, lift_cordon
 from mooring.capabilities.fleet.live import ledger as ledgers
@@ -42,7 +43,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node
 from mooring.core.model.cluster import Node, Pod
-from mooring.core.model.decision import End, Evaluation, Line, NextStep, OperatorRecord, Recovered, Verdict, Withdrawal
+from mooring.core.model.decision import End, Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict, Withdrawal
 from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorEnded, Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
@@ -239,7 +240,7 @@ class Fleet:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
         """Machines on their way out, from the marks on nodes; evictions, from those on the pods there.
 
         A change of the control plane has no mark: it has happened once it is stored, and what it left unfinished is a
@@ -249,11 +250,9 @@ class Fleet:
             mark = retiring_mark(node)
             if mark is None or mark.step == retire.BLOCKED or not mark.machine:
                 continue
-            yield retire.resumed(node, mark)
+            yield partial(retire.resumed, node, mark)
             for pod in to_leave(node.name, world):
-                begun = resumed_eviction(pod, world, self.policy, mark.machine, now)
-                if begun is not None and way_of(pod, world) is Way.EVICTED:
-                    yield begun
+                yield partial(resumed_eviction, pod, world, self.policy, mark.machine, now)
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         """Lines for `why` about a machine, or the node that is one."""

@@ -13,6 +13,7 @@ has to be undone: leadership that has moved may stay where it is.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from mooring.capabilities.drain.evict import NODE_COST
@@ -29,7 +30,7 @@ from mooring.capabilities.handoff.requests import (
     printable_value,
 )
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Fact, Recovered
+from mooring.core.model.decision import Fact, ReadBack, Recovered
 from mooring.core.model.marks import LEAVING, Mark, leaving
 from mooring.core.model.operator import NO_COST, Operator, Step, StepKind
 from mooring.core.model.reasons import Reason
@@ -142,16 +143,20 @@ def own_mark(pod: Pod) -> Mark | None:
     return mark if mark is not None and mark.source == SOURCE else None
 
 
-def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[Recovered]:
+def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[ReadBack]:
     """Pods that carry our mark: their restart goes on. Without a mark nothing had begun, and the request is still
     there."""
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
-            mark = own_mark(pod)
-            if mark is not None and mark.pod_uid == pod.uid:
-                request = Request(value=DELETE_POD, key=LEAVING, detail=mark.detail, deadline=mark.deadline)
-                operator = operator_for(tc.key, pod, component, request, id_=mark.operator)
-                yield Recovered(operator, len(operator.steps) - 2, 0, mark.since)
+            yield partial(_resumed, tc.key, pod, component)
+
+
+def _resumed(cluster: Key, pod: Pod, component: str) -> Iterator[Recovered]:
+    mark = own_mark(pod)
+    if mark is not None and mark.pod_uid == pod.uid:
+        request = Request(value=DELETE_POD, key=LEAVING, detail=mark.detail, deadline=mark.deadline)
+        operator = operator_for(cluster, pod, component, request, id_=mark.operator)
+        yield Recovered(operator, len(operator.steps) - 2, 0, mark.since)
 
 
 # ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────

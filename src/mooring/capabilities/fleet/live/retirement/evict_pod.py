@@ -10,6 +10,7 @@ where Mix keeps it on on-demand nodes: evicted, fewer would be there than its wo
 Everything else goes one replica of a workload at a time.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ from mooring.capabilities.drain.readiness import is_ready, ready_pods, subject_o
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.capabilities.fleet.live.retirement.emptying import (
+    Way,
     clear_leaving,
     held_by,
     is_being_emptied,
@@ -38,6 +40,7 @@ from mooring.capabilities.fleet.live.retirement.emptying import (
     leaving_mark,
     mark_leaving,
     new_mark,
+    way_of,
 )
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
@@ -119,13 +122,13 @@ def evict_operator(
     )
 
 
-def resumed_eviction(pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, now: float) -> Recovered | None:
+def resumed_eviction(pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, now: float) -> Iterator[Recovered]:
     """What our mark on a pod says has begun."""
     mark = leaving_mark(pod)
-    if mark is None:
-        return None
+    if mark is None or way_of(pod, world) is not Way.EVICTED:
+        return
     operator = evict_operator(pod, world, policy, serial, mark.detail, now, mark.operator)
-    return Recovered(operator, 0, len(operator.phases) - 1 if is_detached(pod) else 0, mark.since)
+    yield Recovered(operator, 0, len(operator.phases) - 1 if is_detached(pod) else 0, mark.since)
 
 
 def stay(pod: Pod) -> Patch:

@@ -12,6 +12,7 @@
 Everything is read from the node, its pods and the stored cluster: after a crash the next leader resumes from there.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -91,9 +92,9 @@ def retire_operator(serial: str, address: str, node: str, detail: str, id_: str 
     )
 
 
-def resumed(node: Node, mark: Mark) -> Recovered:
+def resumed(node: Node, mark: Mark) -> Iterator[Recovered]:
     operator = retire_operator(mark.machine, mark.node, node.name, mark.detail, mark.operator)
-    return Recovered(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
+    yield Recovered(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
 
 
 def may_try(node: Node, policy: FleetPolicy) -> float:
