@@ -24,6 +24,7 @@ from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
 from mooring.process import logs
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.events.failures import Failure, failures
@@ -67,7 +68,7 @@ def plays(snapshot: Snapshot) -> None:
     """Every spot node gone, and one rack lost."""
     config = everything_on(Config())
     for words in (["spot-gone"], ["rack-lost", "3"]):
-        planned, before_s = acts(words, snapshot, config.mix.capacity, Options()), _cpu_s()
+        planned, before_s = acts(words, snapshot, capacity_rules(config), Options()), _cpu_s()
         outcome, took_s = _timed(lambda planned=planned: rehearse(snapshot, planned, config))  # type: ignore[misc]
         played, cpu_s = outcome.played, _cpu_s() - before_s
         print(
@@ -80,7 +81,7 @@ def plays(snapshot: Snapshot) -> None:
 def sweep(snapshot: Snapshot) -> None:
     """Every node and every rack."""
     plan = Plan(config=everything_on(Config()))
-    todo = failures(snapshot, plan.config.mix.capacity, ("node", "rack"))
+    todo = failures(snapshot, capacity_rules(plan.config), ("node", "rack"))
     results: list[tuple[Failure, Found | Failed]] = []
     before_s = _cpu_s()
     _, took_s = _timed(lambda: run(snapshot, todo, plan, cores(), lambda *told: results.append(told)))
@@ -92,7 +93,7 @@ def sweep(snapshot: Snapshot) -> None:
 def dask(snapshot: Snapshot) -> None:
     """Some racks by one worker and by two: by the clock, and by the CPU time of the worker that had the most."""
     plan = Plan(config=everything_on(Config()))
-    todo = failures(snapshot, plan.config.mix.capacity, ("rack",))[:DASK_EVENTS]
+    todo = failures(snapshot, capacity_rules(plan.config), ("rack",))[:DASK_EVENTS]
     clock, busiest = list[float](), list[float]()
     for workers in (1, 2):
         with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:

@@ -21,8 +21,8 @@ from docs.promises import AREAS, PROMISES, PURE
 
 from mooring.core.queue.config import DEFAULT_STEP_COST
 from mooring.process.assemble import queue_settings
-from mooring.process.settings.config import SCALARS, Config
-from mooring.process.settings.keys import FOLLOWS
+from mooring.process.settings.config import SCALARS, Config, written_out
+from mooring.process.settings.keys import follows as follows_now
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
@@ -51,10 +51,10 @@ def comments(of: type[msgspec.Struct]) -> dict[str, str]:
 
 def rows(of: msgspec.Struct, prefix: str = "", follows: bool = False) -> Iterator[tuple[str, str, str, bool, str]]:
     """Name, default, unit, whether it follows at run time, meaning; nested settings one by one."""
-    meaning = comments(type(of))
+    meaning = comments(type(of) if prefix else Config)
     for field in msgspec.structs.fields(of):
         key, value = f"{prefix}{field.encode_name}", getattr(of, field.name)
-        live = follows or key in FOLLOWS
+        live = follows or follows_now(key)
         if isinstance(value, msgspec.Struct):
             yield from rows(value, f"{key}.", live)
             continue
@@ -88,7 +88,7 @@ the file; the others need a restart.
 
 """
     sections: dict[str, list[str]] = {}
-    for key, default, unit, live, meaning in rows(Config()):
+    for key, default, unit, live, meaning in rows(written_out(Config())):
         section = key.partition(".")[0] if "." in key else "general"
         when = "at once" if live else "restart"
         cells = (f"`{key}`", default, unit, when, meaning.replace("|", "\\|"))
@@ -101,7 +101,7 @@ the file; the others need a restart.
 
 
 def top_level_only() -> list[str]:
-    return [f.encode_name for f in msgspec.structs.fields(Config) if f.encode_name not in SCALARS]
+    return [f.encode_name for f in msgspec.structs.fields(written_out(Config())) if f.encode_name not in SCALARS]
 
 
 def queue_section() -> str:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from mooring.capabilities.fleet.live import settings
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
@@ -21,6 +22,7 @@ from mooring.demo.acts.retire import LIMITS
 from mooring.demo.onlab.stage import LabStage
 from mooring.demo.stage import DEMO, TIDB
 from mooring.lab.kwok import SILENT
+from mooring.process.assemble import capacity_rules
 from mooring.rehearse.findings import interrupted
 from mooring.rehearse.observer import EndedByUs, Observer
 from mooring.rehearse.promises import Wanted, promises, workloads
@@ -191,12 +193,12 @@ class Ground(LabStage):
     def watch_all(self) -> None:
         store, config = self.rig.mirror, self.rig.config
         self.wanted: list[Wanted] = workloads(store)
-        kept = promises(store, config.mix, mix=True)
+        kept = promises(store, config.policy(MixPolicy), mix=True)
         self.observer = Observer(
             cast("Cluster", self.cluster),
             self.wanted,
             kept,
-            config.mix.capacity,
+            capacity_rules(config),
             by_us=EndedByUs(self.rig.writes),
             say=lambda *_: None,
         )

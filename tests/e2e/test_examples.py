@@ -62,7 +62,7 @@ STILL_S = 4.0
 class Environment:
     """Nodes of our own, one Mooring with these features, and whatever an example puts there; all gone afterwards."""
 
-    def __init__(self, lab, **config):
+    def __init__(self, lab, fleet=None, **config):
         self.lab = lab
         self.nodes = []
         extender, webhook, http = loopback.free_ports(3)
@@ -75,7 +75,7 @@ class Environment:
                 listen_extender=f"127.0.0.1:{extender}",
                 listen_webhook=f"127.0.0.1:{webhook}",
                 webhook_url=f"https://127.0.0.1:{webhook}",
-                handoff=HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0),
+                policies=(HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0), fleet or FleetPolicy()),
                 lease_s=10,
                 **config,
             ),
@@ -92,7 +92,7 @@ class Environment:
             await self.rig.api.create(Kind.NAMESPACE, {"metadata": {"name": namespace}})
         self.rig.mirror.follow()
         await self.rig.mirror.synced()
-        fleet = self.rig.config.fleet.retire_timeout_s
+        fleet = self.rig.config.policy(FleetPolicy).retire_timeout_s
         self.observer = Observer(self.lab, leaders=self._leaders, retire_timeout_s=fleet)
         await asyncio.to_thread(self.observer.__enter__)
         return self

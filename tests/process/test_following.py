@@ -7,9 +7,11 @@ import pytest
 import structlog
 
 from mooring.capabilities.mix.admission.book import SlotBook
+from mooring.capabilities.registry import descriptor
 from mooring.core.model.kinds import Kind
+from mooring.process.assemble import capacity_rules
 from mooring.process.blackbox.file import recordings
-from mooring.process.settings.config import BlackBoxSettings, Config
+from mooring.process.settings.config import BlackBoxSettings, Config, from_file, written_out
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
 from tests.blackbox.environment import replayed
@@ -26,7 +28,7 @@ OTHER = {
 
 
 def changed(config: Config, **sections: dict) -> Config:
-    return msgspec.convert(msgspec.to_builtins(config) | sections, Config)
+    return from_file(msgspec.to_builtins(written_out(config)) | sections)
 
 
 def rig_of(**more) -> Rig:
@@ -43,11 +45,12 @@ def test_every_section_is_followed(name):
     async def scene(rig: Rig) -> None:
         replica = rig.start("first")
         await rig.until(lambda: replica.engine.deciding)
+        kind = descriptor(name).policy
         new = changed(rig.config, **{name: OTHER[name]})
         assert replica.apply(new) == []
         await rig.sleep(1.0)
-        assert replica.engine.capabilities[name].policy == getattr(new, name) != getattr(rig.config, name)
-        assert replica.world.rules == new.mix.capacity
+        assert replica.engine.capabilities[name].policy == new.policy(kind) != rig.config.policy(kind)
+        assert replica.world.rules == capacity_rules(new)
         assert replica.world.check() == []
         assert replica.apply(new) == []
 

@@ -9,6 +9,7 @@ import pytest
 from mooring.cli import rehearse as command
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
+from mooring.process.assemble import capacity_rules
 from mooring.rehearse.events.catalog import Act, BadEventError, Name, Options, acts, listed, span
 from mooring.rehearse.snapshot.schema import Snapshot
 
@@ -116,4 +117,4 @@ def test_every_example_can_be_typed_with_the_demos_snapshot(demo: Snapshot, line
     """O4: whoever tries the page without a cluster at hand finds no zone, machine or pod in it that is not there."""
     _, bound, _ = command.app.parse_args(shlex.split(line)[2:], print_error=False, exit_on_error=False)
     plan = bound.arguments["setup"].plan() if "setup" in bound.arguments else command.Setup().plan()
-    assert acts(bound.arguments["event"], demo, plan.config.mix.capacity, plan.options)
+    assert acts(bound.arguments["event"], demo, capacity_rules(plan.config), plan.options)

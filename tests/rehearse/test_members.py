@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.ports import UnansweredError
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
@@ -19,7 +20,7 @@ PODS = tuple(f"demo-pd-{i}" for i in range(3))
 
 def stage(demo: Snapshot) -> tuple[Cluster, Observer, Members]:
     cluster = load(demo, 1).cluster
-    wanted, lines = workloads(cluster.store), promises(cluster.store, Config().mix, mix=True)
+    wanted, lines = workloads(cluster.store), promises(cluster.store, Config().policy(MixPolicy), mix=True)
     observer = Observer(cluster, wanted, lines, CapacityRules(), by_us=lambda _: False, say=lambda *_: None)
     return cluster, observer, Members(cluster, observer)
 
@@ -62,11 +63,11 @@ def test_a_store_stops_with_its_machine_and_not_minutes_later(demo: Snapshot) ->
 def test_lines_are_read_from_the_cluster(demo: Snapshot) -> None:
     """O4: one replica each, PD's quorum, and the on-demand floor of every workload that Mix spreads."""
     cluster, _, _ = stage(demo)
-    found = {(p.subject, p.rule): p.least for p in promises(cluster.store, Config().mix, mix=True)}
+    found = {(p.subject, p.rule): p.least for p in promises(cluster.store, Config().policy(MixPolicy), mix=True)}
     assert found["StatefulSet tidb/demo-pd", "quorum"] == 2
     assert ("StatefulSet tidb/demo-tikv", "quorum") not in found
     assert found["Deployment shop/web", "on-demand floor"] == 2
     assert found["Deployment shop/cart", "on-demand floor"] == 3
     assert ("Deployment shop/api", "on-demand floor") not in found
     assert sum(rule == "one replica" for _, rule in found) == 7
-    assert not any(p.rule == "on-demand floor" for p in promises(cluster.store, Config().mix, mix=False))
+    assert not any(p.rule == "on-demand floor" for p in promises(cluster.store, Config().policy(MixPolicy), mix=False))

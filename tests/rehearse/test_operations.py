@@ -3,6 +3,7 @@
 import pytest
 
 from mooring.core.model.kinds import Kind
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import BadEventError, Options, acts
 from mooring.rehearse.snapshot.schema import Snapshot
@@ -116,4 +117,4 @@ def test_a_zone_that_is_cut_off_comes_back() -> None:
 def test_what_the_snapshot_does_not_have_is_told(words: str, said: str) -> None:
     """O4: bad input says what is wrong and what would be right."""
     with pytest.raises(BadEventError, match=said):
-        acts(words.split(), taken(two_racks()), Config().mix.capacity, Options())
+        acts(words.split(), taken(two_racks()), capacity_rules(Config()), Options())

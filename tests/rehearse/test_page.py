@@ -6,6 +6,7 @@ import socket
 import aiohttp
 import msgspec
 
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.page import RehearsalPage
@@ -44,7 +45,7 @@ class Watched(RehearsalPage):
 def test_a_rehearsal_can_be_watched_and_comes_out_the_same() -> None:
     """O4: the queue is on the page while it plays, and the outcome is the one of a play that nobody watched."""
     snapshot, config = demo_snapshot(), everything_on(Config())
-    planned = acts(["spot-gone"], snapshot, config.mix.capacity, Options())
+    planned = acts(["spot-gone"], snapshot, capacity_rules(config), Options())
 
     def play() -> Play:
         return Play(snapshot, planned, config, seed=1, limit_s=1800.0)

@@ -11,6 +11,7 @@ import pytest
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.outcome import Outcome
@@ -28,7 +29,7 @@ def play(
     snapshot: Snapshot, words: str, *, features: dict[str, bool] | None = None, seed: int = 1, **options: object
 ) -> Outcome:
     config = everything_on(Config()) if features is None else Config(features=features)
-    planned = acts(words.split(), snapshot, config.mix.capacity, Options(**options))  # type: ignore[arg-type]
+    planned = acts(words.split(), snapshot, capacity_rules(config), Options(**options))  # type: ignore[arg-type]
     return rehearse(snapshot, planned, config, seed=seed)
 
 
@@ -347,7 +348,7 @@ from mooring.process.settings.config import Config
 logs.configure("critical", "auto")
 snapshot = schema.read(Path(sys.argv[1]))
 config = everything_on(Config())
-planned = acts(["node-lost@5s", "n7", "then", "spot-gone"], snapshot, config.mix.capacity, Options())
+planned = acts(["node-lost@5s", "n7", "then", "spot-gone"], snapshot, capacity_rules(config), Options())
 sys.stdout.buffer.write(msgspec.json.encode(rehearse(snapshot, planned, config)))
 """
 
@@ -388,7 +389,7 @@ def test_the_worked_example_in_the_docs_is_what_it_says(demo: Snapshot) -> None:
 def test_a_play_that_is_cut_short_says_so(demo: Snapshot) -> None:
     """O4: a limit that comes before the end is a remark, not a verdict about what was not seen."""
     config = everything_on(Config())
-    planned = acts(["rack-lost", "2"], demo, config.mix.capacity, Options())
+    planned = acts(["rack-lost", "2"], demo, capacity_rules(config), Options())
     outcome = rehearse(demo, planned, config, limit_s=30.0)
     assert outcome.played.ended == "limit"
     assert "before everything had settled" in outcome.played.remarks[-1]

@@ -207,7 +207,7 @@ def test_a_hand_over_goes_on_beside_a_pd_that_invents_regions(monkeypatch):
     monkeypatch.setattr(SandboxPd, "regions", endless)
     scenario = RestartScenario(regions=60)
     policy = BalancePolicy(most_regions=5 * RANGE)
-    config = Config(features={"handoff": True, "balance": True}, handoff=HandoffPolicy(recheck_s=5.0), balance=policy)
+    config = Config(features={"handoff": True, "balance": True}, policies=(HandoffPolicy(recheck_s=5.0), policy))
     rig = Rig(seed=1, config=config)
 
     async def whole(rig):

@@ -38,10 +38,11 @@ def config(
     Example: mooring config -o json
     """
     from mooring.core.model.spelling import did_you_mean
+    from mooring.process.settings.config import written_out
     from mooring.process.settings.keys import settings as described
 
     resolved = settings({"features": features, "namespace": namespace}, file, pd)
-    every = list(described(resolved.config, resolved.sources))
+    every = list(described(written_out(resolved.config), resolved.sources))
     found = [one for one in every if not key or one.key == key or one.key.startswith(f"{key}.")]
     if not found:
         groups = {one.key.partition(".")[0] for one in every}

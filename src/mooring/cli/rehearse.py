@@ -131,12 +131,13 @@ def play(
 
 
 def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str], None]") -> "tuple[Play, list[Act]]":
+    from mooring.process.assemble import capacity_rules
     from mooring.rehearse.events.catalog import acts
     from mooring.rehearse.play import Play
 
     plan = setup.plan()
     taken = setup.snapshot()
-    planned = acts(event, taken, plan.config.mix.capacity, plan.options)
+    planned = acts(event, taken, capacity_rules(plan.config), plan.options)
     config, limit_s = plan.config, plan.limit_s
     return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
 

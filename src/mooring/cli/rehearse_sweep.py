@@ -94,6 +94,7 @@ def sweep(
 
 def _prepared(setup: Setup, events: str, port: int | None, progress: Progress) -> "tuple[Running, SweepPage | None]":
     """`port` None: without a page."""
+    from mooring.process.assemble import capacity_rules
     from mooring.process.http.served import listen
     from mooring.rehearse.events.failures import failures, scopes
     from mooring.rehearse.sweep.page import SweepPage
@@ -101,7 +102,7 @@ def _prepared(setup: Setup, events: str, port: int | None, progress: Progress) -
 
     plan, wanted = setup.plan(), scopes(events)
     taken = setup.snapshot()
-    todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
+    todo = failures(taken, capacity_rules(plan.config), wanted, setup.rack_label)
     page = None if port is None else SweepPage(listen(port))
     if page is not None:
         note(f"page {page.url} until Ctrl-C")

@@ -110,9 +110,10 @@ def _warn(resolved: "Resolved") -> None:
 def _print_config(resolved: "Resolved") -> None:
     import msgspec
 
+    from mooring.process.settings.config import written_out
     from mooring.process.settings.keys import shown
 
-    values = msgspec.to_builtins(resolved.config)
+    values = msgspec.to_builtins(written_out(resolved.config))
     print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})
 
 

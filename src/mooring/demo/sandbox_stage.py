@@ -52,7 +52,7 @@ class SandboxStage(Stage):
         self._late_from = math.inf if within_s is None else time.monotonic() + within_s
         config = Config(
             features={"handoff": True, "home": True, "mix": True},
-            handoff=HandoffPolicy(recheck_s=5.0),
+            policies=(HandoffPolicy(recheck_s=5.0),),
             # Thirteen hours of renewals every two seconds would be most of the day's work.
             lease_s=60,
             renew_s=40.0,

@@ -8,6 +8,7 @@ from mooring.clients.pd.room import AnswerRoom
 from mooring.clients.ports import Chance, Clock, MachineRegistry, PlacementDriver
 from mooring.clients.sabakan.client import Sabakan
 from mooring.core.engine.capability import Capability
+from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Key
 from mooring.core.queue import Settings, live_settings
 from mooring.core.queue.config import parse, with_targets
@@ -23,6 +24,12 @@ def capabilities(config: Config) -> Sequence[Capability]:
 def queue_settings(config: Config) -> Settings:
     """The defaults of the design and of every capability, and what the configuration says instead."""
     return parse(config.queue, with_targets(live_settings(), limits(), uncapped()))
+
+
+def capacity_rules(config: Config) -> CapacityRules:
+    """How nodes are told apart: the one capability says it that has settings for it."""
+    said = (one.capacity(config.policy(one.policy)) for one in descriptors())
+    return next((rules for rules in said if rules is not None), CapacityRules())
 
 
 def make_registry(url: str) -> MachineRegistry:

@@ -40,7 +40,7 @@ def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.
     engine = replica.engine
 
     def policy() -> HomePolicy:
-        return replica.config.home
+        return replica.config.policy(HomePolicy)
 
     verbs = Verbs(replica.world, policy, lambda: engine.synced and serving("extender", engine.on))
     token = None if open_to_all else replica.config.extender_token

@@ -15,7 +15,8 @@ import msgspec
 import structlog
 
 from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.registry import serving
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.registry import descriptors, serving
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
@@ -28,7 +29,7 @@ from mooring.core.queue import Queue
 from mooring.core.world.world import World
 from mooring.process.act import Act
 from mooring.process.admission.parts import webhook_parts
-from mooring.process.assemble import queue_settings
+from mooring.process.assemble import capacity_rules, queue_settings
 from mooring.process.blackbox.writer import STOPPED, BlackBox, header_of
 from mooring.process.history_log import HistoryLog
 from mooring.process.lease.election import Timing
@@ -39,7 +40,7 @@ from mooring.process.metrics import Metrics
 from mooring.process.pd_directory import Make, PdDirectory
 from mooring.process.recorder import KubeRecorder
 from mooring.process.settings.config import Config
-from mooring.process.settings.keys import FOLLOWS
+from mooring.process.settings.keys import follows
 from mooring.process.shell import Shell
 
 log = structlog.get_logger()
@@ -63,7 +64,7 @@ PATIENCE_S: Final = 5.0
 
 def engine_of(config: Config, capabilities: Sequence[Capability]) -> Engine:
     """An engine at its start: it has seen nothing."""
-    return Engine(World(config.mix.capacity), Queue(queue_settings(config)), capabilities, kinds=KINDS)
+    return Engine(World(capacity_rules(config)), Queue(queue_settings(config)), capabilities, kinds=KINDS)
 
 
 class Replica:
@@ -215,13 +216,14 @@ class Replica:
             self.webhook.reconciler.serve(on=serving("webhook", config.on()))
         if config.queue != old.queue:
             self.shell.tell(QueueSettingsChanged(settings))
-        for name in self.engine.capabilities:
-            if (policy := getattr(config, name, None)) != getattr(old, name, None):
-                rules = config.mix.capacity if name == "mix" else None
-                self.shell.tell(PolicyChanged(name, msgspec.to_builtins(policy), rules))
-        self.webhook.reviewer.admission.follow(config.mix)
-        changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
-        return [name.replace("_", "-") for name in changed if name not in FOLLOWS]
+        for one in descriptors():
+            policy = config.policy(one.policy)
+            if one.name in self.engine.capabilities and policy != old.policy(one.policy):
+                self.shell.tell(PolicyChanged(one.name, msgspec.to_builtins(policy), one.capacity(policy)))
+        self.webhook.reviewer.admission.follow(config.policy(MixPolicy))
+        fields = msgspec.structs.fields(Config)
+        changed = (f.encode_name for f in fields if getattr(old, f.name) != getattr(config, f.name))
+        return [key for key in changed if not follows(key)]
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""

@@ -5,9 +5,11 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
+from mooring.process.assemble import capacity_rules
 from mooring.process.replica import Replica
 from mooring.rehearse.events.catalog import LOSSES, PLANNED, Act, Name
 from mooring.rehearse.events.inject import inject
@@ -72,13 +74,13 @@ class Aftermath:
         # A machine that fails takes its on-demand replicas along, and so does an eviction by another client: the floor
         # is a promise against spot, and of what Mooring itself moves.
         floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED - {Name.RETIRE} for act in acts)
-        self._promises = promises(cluster.store, config.mix, mix=floor)
+        self._promises = promises(cluster.store, config.policy(MixPolicy), mix=floor)
         self._timeline = PlayTimeline(lambda: self._observer.now_s)
         self._observer = Observer(
             cluster,
             self._wanted,
             self._promises,
-            config.mix.capacity,
+            capacity_rules(config),
             by_us=EndedByUs(rig.writes),
             say=self._timeline.say,
         )
@@ -175,7 +177,7 @@ class Aftermath:
         for name in list(rig.replicas):
             rig.kill(name)
         new = [one for one in waiting if one.pod not in self._before.waiting]
-        told, more = await more_nodes(cluster, new, rig.config.mix.capacity, self._before.nodes, rig.sleep)
+        told, more = await more_nodes(cluster, new, capacity_rules(rig.config), self._before.nodes, rig.sleep)
         told += [msgspec.structs.replace(one, lacks="before") for one in waiting if one.pod in self._before.waiting]
         return Played(
             source=snapshot.source,

@@ -32,7 +32,7 @@ _REPLICAS: Final = 3
 def snapshot_of(world: World, at: float, config: Config, *, source: str) -> Snapshot:
     rows: Mapping[Kind, Iterable[Any]] = rows_of(world)
     pods = sorted(rows[Kind.POD], key=lambda pod: (pod.created_at, pod.namespace, pod.name))
-    shapes = {pod.owner.uid: _own(pod.shape, config.mix) for pod in pods if pod.owner is not None}
+    shapes = {pod.owner.uid: _own(pod.shape, config.policy(MixPolicy)) for pod in pods if pod.owner is not None}
     # A Deployment's template is that of its newest ReplicaSet.
     revisions: dict[str, int] = {}
     for one in sorted(rows[Kind.REPLICA_SET], key=lambda one: one.revision):

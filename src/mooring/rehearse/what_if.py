@@ -18,7 +18,7 @@ from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.recording.records import Turn
 from mooring.core.model.exits import UserError
 from mooring.process.blackbox.played import Played
-from mooring.process.settings.config import Config
+from mooring.process.settings.config import Config, from_file
 from mooring.rehearse.events.catalog import BadEventError, span
 from mooring.rehearse.from_world import snapshot_of
 from mooring.rehearse.play import LOAD_SEED
@@ -118,7 +118,7 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> Config:
         except yaml.YAMLError:
             raise UserError(f"--set {change}: {text!r} is not a value; it is read as YAML") from None
     try:
-        return msgspec.convert(whole, Config)
+        return from_file(whole)
     except msgspec.ValidationError as error:
         raise UserError(f"--set {' '.join(changes)}: {error}") from None
 

@@ -327,7 +327,7 @@ def test_a_hand_over_beside_balancing():
     from mooring.sim.scenarios.restart import RestartScenario
 
     scenario = RestartScenario(regions=60)
-    config = Config(features={"handoff": True, "balance": True}, handoff=HandoffPolicy(recheck_s=5.0))
+    config = Config(features={"handoff": True, "balance": True}, policies=(HandoffPolicy(recheck_s=5.0),))
     rig = Rig(seed=1, config=config)
 
     def even():

@@ -35,7 +35,7 @@ class Stage:
         storage: str = "",
     ) -> None:
         self.policy = policy or HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0)
-        self.rig = Rig(seed=seed, config=Config(features={"handoff": True}, handoff=self.policy))
+        self.rig = Rig(seed=seed, config=Config(features={"handoff": True}, policies=(self.policy,)))
         self.cluster = self.rig.cluster
         self.counts = {"tikv": tikv, "pd": pd, "tidb": tidb}
         self.nodes, self.regions = nodes, regions

@@ -7,7 +7,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
-from mooring.process.settings.config import Config
+from mooring.process.settings.config import from_file
 from mooring.sandbox.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage
 
@@ -79,12 +79,12 @@ def test_another_member_lost_after_the_release(part, key):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"recheck_s": 0}, {"idle_s": -1}, {"prove_s": -1}, {"timeout_s": 0}, {"heartbeat_s": 0}]
+    "settings", [{"recheck-s": 0}, {"idle-s": -1}, {"prove-s": -1}, {"timeout-s": 0}, {"heartbeat-s": 0}]
 )
 def test_settings_that_cannot_be_meant_are_refused(settings):
     """A look every 0 s would ask PD without end: refused before anything starts, naming the setting."""
     with pytest.raises(msgspec.ValidationError, match=next(iter(settings))):
-        msgspec.convert({"handoff": settings}, Config)
+        from_file({"handoff": settings})
 
 
 def test_one_look_is_no_proof_however_it_is_set():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
 from mooring.process.settings.config import Config
@@ -137,7 +138,9 @@ def test_a_reservation_ends_when_the_member_does_not_come_back():
         rig.cluster.scheduler._profiles.pop("tidb-scheduler")
         await scenario.act(rig)
         await rig.until(lambda: bool(scenario.left_overs(rig)))
-        await rig.until(lambda: not scenario.left_overs(rig), limit_s=20 + 30 + rig.config.home.hold_s + 5)
+        await rig.until(
+            lambda: not scenario.left_overs(rig), limit_s=20 + 30 + rig.config.policy(HomePolicy).hold_s + 5
+        )
         await rig.until(lambda: rig.cluster.ready("shop", "greedy") == 4)
 
     scenario.rig().play(play)

@@ -1,5 +1,9 @@
 """A tiny sixth capability: a node with the label `sixth=asked` gets `sixth=done`, two nodes at a time."""
 
+from dataclasses import dataclass, field
+
+import msgspec
+
 from mooring.core.model.decision import End, Evaluation, NextStep
 from mooring.core.model.descriptor import Descriptor, Leftover, Right
 from mooring.core.model.events import Change
@@ -13,8 +17,16 @@ def label(node, value):
     return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="says so")
 
 
+class SixthPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: How long a node waits before it gets its label.
+    wait_s: float = 2.0
+
+
+@dataclass(frozen=True)
 class Sixth:
-    name, sources = "sixth", frozenset({"sixth"})
+    policy: SixthPolicy = field(default_factory=SixthPolicy)
+    name = "sixth"
+    sources = frozenset({"sixth"})
 
     def affected_keys(self, trigger, world):
         return [str(trigger.key)] if isinstance(trigger, Change) and trigger.kind is Kind.NODE else []
@@ -44,7 +56,7 @@ class Sixth:
         node = world.node(running.operator.args["node"])
         if node is None or node.labels.get("sixth") == "done":
             return NextStep(step=0, end=End())
-        begins_at = running.promoted_at + 2.0
+        begins_at = running.promoted_at + self.policy.wait_s
         if now < begins_at:
             return NextStep(step=0, again_at=begins_at)
         return NextStep(step=0, instructions=(label(node, "done"),))
@@ -62,7 +74,8 @@ class Sixth:
 DESCRIPTOR = Descriptor(
     name="sixth",
     sources=("sixth",),
-    make=lambda config: Sixth(),
+    policy=SixthPolicy,
+    make=lambda config: Sixth(config.policy(SixthPolicy)),
     limits={"sixth": (2, "nodes labelled at once")},
     rights=(Right("", "nodes", ("get", "patch")), Right("sixth.example", "sixths", ("get",))),
     gauges={"mooring_sixth_evaluated": ("Nodes looked at by the sixth", ())},

@@ -6,8 +6,11 @@ That line is added here for the test; run, `why`, metrics, manifests, doctor, cl
 import msgspec
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from docs.generate import settings_page
 
 from mooring.capabilities import registry
+from mooring.cli.config import config as show_config
+from mooring.cli.output import Format
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import State
@@ -19,11 +22,12 @@ from mooring.install.manifests import Install, manifests
 from mooring.process.assemble import capabilities, queue_settings
 from mooring.process.http.status import status_app
 from mooring.process.metrics import Metrics
-from mooring.process.settings.config import Config
+from mooring.process.settings.config import Config, ConfigError, resolve
 from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.sim.rig import Rig
 from mooring.sim.whole.plan import draw_plan
 from mooring.sim.whole.simulation import Simulation
+from tests.capabilities.sixth.descriptor import SixthPolicy
 
 
 @pytest.fixture
@@ -42,6 +46,49 @@ def test_features_limits_and_capabilities_know_it(sixth):
     assert parse_features("sixth=true") == ({"sixth": True}, [])
     assert queue_settings(Config()).limit("sixth") == 2
     assert "sixth" in {capability.name for capability in capabilities(Config())}
+
+
+def test_its_settings_are_read_shown_and_documented(sixth, tmp_path, capsys):
+    """Settings: the section of its name is read strictly, `mooring config` and the page of settings have it."""
+    file = tmp_path / "mooring.yml"
+    file.write_text("features: {sixth: true}\nsixth: {wait-s: 0.5}\n")
+    (made,) = (one for one in capabilities(resolve({}, {}, str(file)).config) if one.name == "sixth")
+    assert made.policy == SixthPolicy(wait_s=0.5)
+
+    assert show_config("sixth", file=str(file), output=Format.JSON) == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert shown == {"sixth.wait-s": {"value": 0.5, "source": f"file {file}", "follows": True}}
+    row = "| `sixth.wait-s` | `2` | seconds | at once | How long a node waits before it gets its label. |"
+    assert row in settings_page()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sixth: {wait: 1}", "mooring.yml:1: unknown setting 'sixth.wait'; did you mean sixth.wait-s?"),
+        ("sixth: {wait-s: soon}", "Expected `float`, got `str` - at `$.sixth.wait-s` (from file "),
+        ("sixht: {}", "mooring.yml:1: unknown setting 'sixht'; did you mean sixth?"),
+    ],
+)
+def test_what_is_wrong_in_its_section_is_named(sixth, tmp_path, text, said):
+    file = tmp_path / "mooring.yml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        resolve({}, {}, str(file))
+    assert said in str(refused.value)
+
+
+def test_its_settings_are_followed_while_running(sixth):
+    rig = Rig(seed=1, config=Config(features={"sixth": True}))
+
+    async def play(rig):
+        replica = rig.start("a")
+        await rig.until(lambda: replica.engine.deciding)
+        assert replica.apply(Config(features={"sixth": True}, policies=(SixthPolicy(wait_s=9.0),))) == []
+        await rig.sleep(1.0)
+        assert replica.engine.capabilities["sixth"].policy.wait_s == 9.0
+
+    rig.play(play)
 
 
 def test_rights_and_manifests_know_it(sixth):

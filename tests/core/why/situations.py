@@ -39,7 +39,7 @@ class Environment:
     ) -> None:
         cluster = Cluster(seed=1, timeline=Timeline(TEN))
         switches = dict.fromkeys(features, True)
-        config = Config(features=switches, handoff=policy, queue=queue or {})
+        config = Config(features=switches, policies=(policy,), queue=queue or {})
         self.rig = Rig(seed=1, config=config, cluster=cluster)
         self.cluster, self.tikv, self.storage = cluster, tikv, storage
         self.pd = SandboxPd(

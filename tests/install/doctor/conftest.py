@@ -36,7 +36,9 @@ def killed_hand_over():
 def play(scenario):
     """Run a scenario on a small cluster with a TidbCluster; every replica is gone at its end."""
     rig = Rig(
-        seed=5, config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0)), cluster=Cluster(seed=5)
+        seed=5,
+        config=Config(features={"handoff": True}, policies=(HandoffPolicy(recheck_s=5.0),)),
+        cluster=Cluster(seed=5),
     )
     for number in range(4):
         rig.cluster.add_node(f"n{number}", capacity="on-demand", rack=1)

@@ -14,7 +14,9 @@ class Environment:
     def __init__(self, seed: int = 1, blackbox: str = "") -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(1_767_225_600.0 + 8.5 * 3600))
         config = Config(
-            features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0), blackbox=BlackBoxSettings(dir=blackbox)
+            features={"handoff": True},
+            policies=(HandoffPolicy(recheck_s=5.0),),
+            blackbox=BlackBoxSettings(dir=blackbox),
         )
         self.rig = Rig(seed=seed, config=config, cluster=self.cluster)
 

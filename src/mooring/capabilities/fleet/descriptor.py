@@ -7,6 +7,7 @@ from mooring.capabilities.drain.leaving import marks_of
 from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live.capability import Fleet
 from mooring.capabilities.fleet.live.planning import PlanNotes
+from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.core.model.cluster import Node
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, Descriptor, Leftover, Marked, Right
 from mooring.core.model.marks import CORDONED_BY, RETIRING
@@ -35,7 +36,8 @@ def figures(notes: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, str
 DESCRIPTOR = Descriptor(
     name="fleet",
     sources=("fleet",),
-    make=lambda config: Fleet(config.fleet, config.namespace),
+    policy=FleetPolicy,
+    make=lambda config: Fleet(config.policy(FleetPolicy), config.namespace),
     asks=("registry",),
     limits={
         "control-plane": (1, "control plane nodes changed at once"),

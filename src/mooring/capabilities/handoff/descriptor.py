@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mooring.capabilities.drain.leaving import marks_of
 from mooring.capabilities.handoff.capability import Handoff
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
 from mooring.core.model.descriptor import EVENTS, POD_WRITES, Descriptor, Leftover, Marked, Right
 from mooring.core.model.instructions import Patch, RemoveEvictLeader
@@ -41,14 +42,15 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
 
 
 def report_of(engine: Any, config: Any) -> Mapping[str, Any]:
-    found = report(engine.world, engine.queue, engine.running, config.handoff, engine.now)
+    found = report(engine.world, engine.queue, engine.running, config.policy(HandoffPolicy), engine.now)
     return {**found, "leading": engine.leading}
 
 
 DESCRIPTOR = Descriptor(
     name="handoff",
     sources=("handoff",),
-    make=lambda config: Handoff(config.handoff),
+    policy=HandoffPolicy,
+    make=lambda config: Handoff(config.policy(HandoffPolicy)),
     asks=("pd",),
     limits={
         "evicting": (1, "leaders may leave one store at a time"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mooring.capabilities.home.capability import Home
+from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.report import report
 from mooring.capabilities.home.reservation import has_reservation_taint, reservation_on, reservation_taint
 from mooring.core.model.descriptor import EVENTS, NODE_WRITES, Descriptor, Leftover, Marked, Right
@@ -22,13 +23,14 @@ def leftovers(marked: Marked) -> Iterator[Leftover]:
 
 
 def report_of(engine: Any, config: Any) -> Mapping[str, Any]:
-    return report(engine.world, config.home, engine.now)
+    return report(engine.world, config.policy(HomePolicy), engine.now)
 
 
 DESCRIPTOR = Descriptor(
     name="home",
     sources=("home",),
-    make=lambda config: Home(config.home),
+    policy=HomePolicy,
+    make=lambda config: Home(config.policy(HomePolicy)),
     serves=("extender",),
     # Where members were, written on their owner; nodes reserved by a taint.
     rights=(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.release import undo
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITES, Descriptor, Leftover, Marked, Right
 
@@ -22,7 +23,9 @@ def leftovers(marked: Marked) -> Iterator[Leftover]:
 DESCRIPTOR = Descriptor(
     name="mix",
     sources=("mix", "spot"),
-    make=lambda config: Mix(config.mix, namespace=config.namespace),
+    policy=MixPolicy,
+    capacity=lambda policy: policy.capacity,
+    make=lambda config: Mix(config.policy(MixPolicy), namespace=config.namespace),
     serves=("webhook",),
     limits={
         "workload": (1, "replicas away at once"),

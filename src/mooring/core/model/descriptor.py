@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.instructions import Write
 from mooring.core.model.tidb import TidbCluster
@@ -51,11 +52,19 @@ class Marked(msgspec.Struct, frozen=True):
     replica_sets: frozenset[str] = frozenset()
 
 
+class NoPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a capability with nothing to set."""
+
+
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     #: Feature gate, section of the configuration, path of its report.
     name: str
     #: The sources that its operators carry.
     sources: tuple[str, ...]
+    #: Its settings, with their defaults: the section of its name in the configuration.
+    policy: type[msgspec.Struct] = NoPolicy
+    #: Its settings → how nodes are told apart, where they say that.
+    capacity: Callable[[Any], CapacityRules | None] = lambda _: None
     #: Configuration → the capability (`core/engine/capability.py`).
     make: Callable[[Any], Any]
     #: Kind of target → how much of it may be under way at once, and what it stands for.

@@ -104,8 +104,7 @@ class LabStage(Stage):
             listen_extender=f"127.0.0.1:{extender}",
             listen_webhook=f"127.0.0.1:{webhook}",
             webhook_url=f"https://127.0.0.1:{webhook}",
-            handoff=HandoffPolicy(recheck_s=1.0, young_pd_s=10.0),
-            fleet=FleetPolicy(query_s=2.0, recheck_s=1.0),
+            policies=(HandoffPolicy(recheck_s=1.0, young_pd_s=10.0), FleetPolicy(query_s=2.0, recheck_s=1.0)),
         )
 
     async def build(self) -> None:

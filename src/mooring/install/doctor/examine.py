@@ -8,6 +8,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.registry import asking, serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
@@ -22,7 +23,7 @@ from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.install.doctor.safety import masked, reach, unsafe
 from mooring.process.assemble import make_pd
 from mooring.process.pd_directory import endpoints
-from mooring.process.settings.config import Config, host_port
+from mooring.process.settings.config import Config, host_port, written_out
 
 TIMEOUT_S: Final = 5.0
 
@@ -179,7 +180,7 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
     named = [t for t in clusters if isinstance(t, TidbCluster)]
     found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by(mooring))
     if "handoff" in target.config.on():
-        found += running.shared_annotations(named, target.config.handoff)
+        found += running.shared_annotations(named, target.config.policy(HandoffPolicy))
     alive: frozenset[str] | None = None
     on = target.config.on() if target.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
@@ -243,7 +244,7 @@ async def _account(target: DoctorTarget) -> str:
 
 def _settings(target: DoctorTarget) -> list[Finding]:
     """Every setting that is not the default, with its source."""
-    values = msgspec.to_builtins(target.config)
+    values = msgspec.to_builtins(written_out(target.config))
     found = [
         well("settings", f"{key} = {_short(values[key], secret='token' in key)}   from {source}")
         for key, source in sorted(target.sources.items())

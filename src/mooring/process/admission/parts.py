@@ -6,6 +6,7 @@ import msgspec
 
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import Admission
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.registry import serving
 from mooring.clients.kube.fence import Fenced
 from mooring.clients.ports import Chance, Clock, KubeApi
@@ -40,7 +41,7 @@ def webhook_parts(
     shell: Shell,
 ) -> WebhookParts:
     reviewer = Reviewer(
-        Admission(config.mix, engine.world.index(SlotBook), config.namespace),
+        Admission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
         engine.world,
         shell.now,
         chance,

@@ -15,7 +15,7 @@ from mooring.core.world.kept import pod_by_uid
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, Part, RecordingFile
 from mooring.process.replica import engine_of
-from mooring.process.settings.config import Config
+from mooring.process.settings.config import Config, from_file
 
 
 class Playback:
@@ -58,7 +58,7 @@ class Playback:
 def config_of(recording: RecordingFile) -> Config:
     header = recording.header
     try:
-        return msgspec.convert(header.settings, Config)
+        return from_file(header.settings)
     except msgspec.ValidationError as error:
         made_by = f"Mooring {header.mooring}"
         raise BadRecordingError(

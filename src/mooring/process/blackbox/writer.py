@@ -33,12 +33,12 @@ from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
 from mooring.core.model.instructions import Instruction
 from mooring.process.blackbox.file import SUFFIX, FrameWriter, Header, create, header_line, recordings
-from mooring.process.settings.config import Config
+from mooring.process.settings.config import Config, written_out
 
 log = structlog.get_logger()
 
 #: The settings that decide: with them and the events an engine is recreated.
-DECIDING: Final = ("namespace", "features", "queue", *names())
+DECIDING: Final = ("namespace", "features", "queue")
 #: The reason of the Event.
 STOPPED: Final = "blackbox-stopped"
 FLUSH_S: Final = 0.5
@@ -60,8 +60,8 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 def header_of(config: Config, identity: str, started_at: float) -> Header:
-    settings = msgspec.to_builtins(config)
-    kept = {name: settings[name] for name in DECIDING}
+    settings = msgspec.to_builtins(written_out(config))
+    kept = {name: settings[name] for name in (*DECIDING, *names())}
     return Header(
         mooring=mooring.__version__, identity=identity, started_at=started_at, process_at=started_at, settings=kept
     )

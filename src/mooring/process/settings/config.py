@@ -6,24 +6,22 @@ or a value of the wrong shape is an error that names the key, where it came from
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
-from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.registry import names
+from mooring.capabilities.registry import descriptor, names
 from mooring.core.model.exits import UserError
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import QueueConfigError, parse
 from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.process.settings.keys import unknown_key
+
+P = TypeVar("P", bound=msgspec.Struct)
 
 
 class ConfigError(UserError, ValueError):
@@ -93,11 +91,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     renew_s: float = 7.0
     #: How often the lease is renewed, and how often a follower reads it.
     retry_s: float = 2.0
-    fleet: FleetPolicy = FleetPolicy()
-    handoff: HandoffPolicy = HandoffPolicy()
-    home: HomePolicy = HomePolicy()
-    mix: MixPolicy = MixPolicy()
-    balance: BalancePolicy = BalancePolicy()
+    #: What is not the default of any capability. In a file each has a section of its name, of the type that its
+    #: descriptor names.
+    policies: tuple[msgspec.Struct, ...] = ()
     blackbox: BlackBoxSettings = BlackBoxSettings()
     #: The queue's five settings, as in `mooring queue replay --config`.
     queue: dict[str, Any] = {}
@@ -105,12 +101,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def on(self) -> frozenset[str]:
         return frozenset(name for name, on in self.features.items() if on)
 
+    def policy(self, kind: type[P]) -> P:
+        """The settings of the capability that has settings of this type."""
+        return next((one for one in self.policies if isinstance(one, kind)), None) or kind()
+
 
 #: Keys that may be given as plain text (flags, environment); the nested ones only in the file.
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "pd-hosts", "blackbox", "queue", *names()}
+    if f.name not in {"pd", "pd_hosts", "policies", "blackbox", "queue"}
 )
 ENVIRONMENT: Final = "MOORING_"
 #: As the directory: nothing is recorded.
@@ -126,6 +126,44 @@ class Resolved(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
+@cache
+def file_shape(sections: tuple[str, ...], read: tuple[str, ...]) -> type[msgspec.Struct]:
+    """What a file may hold: the fields of Config, and in the place of `policies` a section for each capability. Only
+    the sections in `read` can be read: describing a capability loads all of it."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(Config):
+        if field.name == "policies":
+            types = {name: descriptor(name).policy for name in read}
+            fields += [(name, types.get(name), types.get(name, lambda: None)()) for name in sections]
+        else:
+            fields.append((field.name, field.type, getattr(Config(), field.name)))
+    return msgspec.defstruct("Settings", fields, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab")
+
+
+def from_file(values: Mapping[str, Any]) -> Config:
+    """The configuration that a file with these values is; `msgspec.ValidationError` where it is none."""
+    read = _sections(values)
+    whole = msgspec.convert(values, file_shape(names(), read))
+    mine = {field.name: getattr(whole, field.name) for field in _own_fields()}
+    given = (getattr(whole, name) for name in read)
+    return Config(**mine, policies=tuple(policy for policy in given if policy != type(policy)()))
+
+
+def written_out(config: Config) -> msgspec.Struct:
+    """All settings, in the shape of the file."""
+    mine = {field.name: getattr(config, field.name) for field in _own_fields()}
+    policies = {name: config.policy(descriptor(name).policy) for name in names()}
+    return file_shape(names(), names())(**mine, **policies)
+
+
+def _own_fields() -> list[Any]:
+    return [field for field in msgspec.structs.fields(Config) if field.name != "policies"]
+
+
+def _sections(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in names() if name in values)
+
+
 def resolve(
     flags: Mapping[str, str | None],
     environment: Mapping[str, str],
@@ -134,7 +172,7 @@ def resolve(
 ) -> Resolved:
     """One configuration out of all places. `flags` has the kebab-case keys; None and "" mean: not given."""
     values: dict[str, Any] = {}
-    sources: dict[str, str] = {f.encode_name: "default" for f in msgspec.structs.fields(Config)}
+    sources: dict[str, str] = {f.encode_name: "default" for f in msgspec.structs.fields(file_shape(names(), ()))}
     warnings: list[str] = []
     if file:
         _merge(values, _read(file), sources, f"file {file}")
@@ -161,7 +199,7 @@ def resolve(
             number = _number(values[key], key, sources[key])
             values[key] = int(number) if number.is_integer() else number
     try:
-        config = msgspec.convert(values, Config)
+        config = from_file(values)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error} ({_blame(str(error), sources)})") from None
     _check(config)
@@ -203,10 +241,10 @@ def _read(file: str) -> dict[str, Any]:
         raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
     if value is None:
         return {}
-    if isinstance(value, dict) and (wrong := unknown_key(raw.decode(errors="replace"), Config, file)):
-        raise ConfigError(wrong)
     if not isinstance(value, dict):
         raise ConfigError(f"--config {file}: must be a mapping of settings, this is a {type(value).__name__}")
+    if wrong := unknown_key(raw.decode(errors="replace"), file_shape(names(), _sections(value)), file):
+        raise ConfigError(wrong)
     return value
 
 

@@ -14,8 +14,6 @@ import yaml
 from mooring.capabilities import registry
 from mooring.core.model.spelling import did_you_mean
 
-#: Settings that a running replica takes over; the others need a restart.
-FOLLOWS: Final = frozenset({"features", "queue", *registry.names()})
 #: Never printed.
 SECRETS: Final = frozenset({"http-token", "extender-token"})
 HIDDEN: Final = "(set, not shown)"
@@ -29,6 +27,11 @@ class Setting(msgspec.Struct, frozen=True):
     source: str
     #: Taken over while running; else after a restart.
     follows: bool
+
+
+def follows(key: str) -> bool:
+    """Does a running replica take it over? The others need a restart."""
+    return key in {"features", "queue", "policies", *registry.names()}
 
 
 def unknown_key(text: str, of: type[msgspec.Struct], where: str) -> str:
@@ -67,19 +70,19 @@ def shown(key: str, value: Any) -> Any:
     return [shown(key, v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def settings(config: msgspec.Struct, sources: dict[str, str]) -> Iterator[Setting]:
+def settings(written: msgspec.Struct, sources: dict[str, str]) -> Iterator[Setting]:
     """Every setting, nested ones one by one, as it may be printed."""
-    for field in msgspec.structs.fields(config):
-        key, value = field.encode_name, getattr(config, field.name)
-        follows, source = key in FOLLOWS, sources[key]
+    for field in msgspec.structs.fields(written):
+        key, value = field.encode_name, getattr(written, field.name)
+        live, source = follows(key), sources[key]
         if not isinstance(value, msgspec.Struct):
-            yield Setting(key, shown(key, msgspec.to_builtins(value)), source, follows)
+            yield Setting(key, shown(key, msgspec.to_builtins(value)), source, live)
             continue
         for inner in msgspec.structs.fields(value):
             mine = getattr(value, inner.name)
             path = f"{key}.{inner.encode_name}"
             default = mine == _default(inner)
-            yield Setting(path, shown(path, msgspec.to_builtins(mine)), "default" if default else source, follows)
+            yield Setting(path, shown(path, msgspec.to_builtins(mine)), "default" if default else source, live)
 
 
 def _default(field: Any) -> Any:

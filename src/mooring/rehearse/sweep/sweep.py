@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.events.failures import Failure
@@ -82,7 +83,7 @@ Told = Callable[[Failure, Found | Failed], None]
 def run(snapshot: Snapshot, todo: Iterable[Failure], plan: Plan, jobs: int, told: Told) -> bool:
     """On this machine. False: interrupted; what was told is all there is."""
     play = Play(snapshot, [], plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
-    rules, begun = plan.config.mix.capacity, list[Failure]()
+    rules, begun = capacity_rules(plan.config), list[Failure]()
 
     def tasks() -> Iterator[Task[Found]]:
         for one in todo:

@@ -41,7 +41,7 @@ class ScaleOutScenario:
         self.intruders: list[str] = []
 
     def rig(self) -> Rig:
-        return Rig(seed=self.seed, config=Config(features={"balance": True}, balance=self.policy))
+        return Rig(seed=self.seed, config=Config(features={"balance": True}, policies=(self.policy,)))
 
     async def build(self, rig: Rig) -> None:
         self.peak = self.peak_of_all = 0

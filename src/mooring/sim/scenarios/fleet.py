@@ -41,8 +41,7 @@ TIDB, DEMO, SHOP = "tidb", "demo", "shop"
 def fleet_config(**policy: Any) -> Config:
     return Config(
         features={"fleet": True, "handoff": True},
-        fleet=FleetPolicy(**policy),
-        handoff=HandoffPolicy(recheck_s=5.0, young_pd_s=10.0),
+        policies=(FleetPolicy(**policy), HandoffPolicy(recheck_s=5.0, young_pd_s=10.0)),
     )
 
 

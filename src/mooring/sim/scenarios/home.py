@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.home.members import RESERVE_NODE
+from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import has_reservation_taint
 from mooring.capabilities.home.verbs import Answer, Verbs
 from mooring.clients.ports import Json
@@ -28,7 +29,9 @@ TOLERATION = {"key": RESERVED_TAINT, "operator": "Exists", "effect": "NoSchedule
 
 def verbs_of(replica: Replica) -> Verbs:
     engine = replica.engine
-    return Verbs(replica.world, lambda: replica.config.home, lambda: engine.synced and "home" in engine.on)
+    return Verbs(
+        replica.world, lambda: replica.config.policy(HomePolicy), lambda: engine.synced and "home" in engine.on
+    )
 
 
 def ask_mooring(

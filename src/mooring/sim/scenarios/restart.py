@@ -31,7 +31,7 @@ class RestartScenario:
     def rig(self) -> Rig:
         return Rig(
             seed=self.seed,
-            config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0, young_pd_s=10.0)),
+            config=Config(features={"handoff": True}, policies=(HandoffPolicy(recheck_s=5.0, young_pd_s=10.0),)),
         )
 
     async def build(self, rig: Rig) -> None:

@@ -33,19 +33,17 @@ RETIRE_TIMEOUT_S = 900.0
 
 
 def config_of(shape: Shape) -> Config:
-    return Config(
-        features=dict.fromkeys(shape.features, True),
-        handoff=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=600.0),
-        fleet=FleetPolicy(
-            query_s=20.0,
-            wait_retired_s=120.0,
-            settle_timeout_s=300.0,
-            retire_timeout_s=RETIRE_TIMEOUT_S,
-            retire_hold_s=120.0,
-            retire=shape.retire,  # type: ignore[arg-type]
-        ),
-        balance=BalancePolicy(idle_s=20.0),
+    fleet = FleetPolicy(
+        query_s=20.0,
+        wait_retired_s=120.0,
+        settle_timeout_s=300.0,
+        retire_timeout_s=RETIRE_TIMEOUT_S,
+        retire_hold_s=120.0,
+        retire=shape.retire,  # type: ignore[arg-type]
     )
+    handoff = HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=600.0)
+    policies = (fleet, handoff, BalancePolicy(idle_s=20.0))
+    return Config(features=dict.fromkeys(shape.features, True), policies=policies)
 
 
 def rig_of(plan: Plan) -> Rig:

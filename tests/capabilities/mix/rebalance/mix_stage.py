@@ -19,7 +19,7 @@ class Stage:
         features: dict[str, bool] | None = None,
         **node: Any,
     ) -> None:
-        config = Config(features=features or {"mix": True, "handoff": True}, mix=policy or MixPolicy())
+        config = Config(features=features or {"mix": True, "handoff": True}, policies=(policy or MixPolicy(),))
         self.rig = Rig(seed=1, config=config)
         self.cluster = self.rig.cluster
         self.cluster.add_nodes(on_demand, "n", capacity="on-demand", **node)
