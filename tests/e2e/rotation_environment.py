@@ -18,13 +18,14 @@ import aiohttp
 import yaml
 from bench.admission_restart import given_up
 
+from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.lab.loopback import free_ports
 from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME
-from mooring.process.admission.webhook_reconciler import SECRET, SINCE
+from mooring.process.admission.webhook_reconciler import SINCE
 from tests.e2e.waiting import eventually
 
 HOOK = "pods.mooring.dev"
@@ -199,7 +200,7 @@ class Pair:
     async def time_passes(self):
         """The step before has settled: every API server and replica has had the time to see it."""
         patch = {"metadata": {"annotations": {SINCE: f"{time.time() - SETTLED_S - 1:.0f}"}}}
-        await self.api.patch(Kind.SECRET, self.own, SECRET, patch)
+        await self.api.patch(Kind.SECRET, self.own, TLS_SECRET, patch)
 
     async def kill_leader(self):
         """As kill -9: nothing is given back. The other one takes over, and a new one comes in its place."""

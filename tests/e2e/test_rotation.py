@@ -2,9 +2,9 @@
 
 import pytest
 
+from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import NAME
-from mooring.process.admission.webhook_reconciler import SECRET
 from tests.e2e.rotation_environment import Load, Pair, calls
 from tests.e2e.waiting import until
 
@@ -51,7 +51,7 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
             await under_load()
             (old,), old_leaf = await pair.bundle(), await leaves()
             assert len(old_leaf) == 1
-            await pair.api.delete(Kind.SECRET, own, SECRET)  # a person wants a new authority, now
+            await pair.api.delete(Kind.SECRET, own, TLS_SECRET)  # a person wants a new authority, now
             await all_trust(2)
             both = await pair.bundle()
             assert both[1] == old, "the new authority is trusted beside the old one"

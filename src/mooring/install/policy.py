@@ -13,6 +13,8 @@ server also checks each write of the account:
 from collections.abc import Collection
 from typing import Any, Final
 
+from mooring.capabilities.registry import descriptors
+
 NAME: Final = "mooring-own-account"
 HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 CONFIGURATION: Final = "mooring-mix"
@@ -75,7 +77,7 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
         f"w.clientConfig.service.namespace == '{namespace}' && w.clientConfig.service.name == 'mooring-webhook'"
     )
     emptied = "false"
-    if "fleet" in features:
+    if any(one.empties_kube_system for one in descriptors() if one.name in features):
         kept = " && ".join(map(_same, ("labels", "ownerReferences")))
         evicted = "has(request.subResource) && request.subResource == 'eviction'"
         emptied = f"({evicted}) || (request.operation == 'UPDATE' && {kept})"

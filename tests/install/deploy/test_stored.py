@@ -18,13 +18,14 @@ from mooring.capabilities.fleet.live.store import Decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home.memory import read_places, write_places
 from mooring.capabilities.mix import memory
+from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME, Mark, read_mark, read_marks, write_mark, write_marks
 from mooring.process.admission.certificates import SETTLED_S
 from mooring.process.admission.configurations import Address
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
+from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 
@@ -200,13 +201,13 @@ def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
 
         async def looked(count):
             await keeper.turn()
-            authorities, leaf, since = old_certificates(await rig.api.get(Kind.SECRET, "mooring-system", SECRET))
+            authorities, leaf, since = old_certificates(await rig.api.get(Kind.SECRET, "mooring-system", TLS_SECRET))
             assert len(authorities) == count and since <= rig.clock.now()
             assert any(leaf.issuer == one.subject for one in authorities)
             return authorities, leaf
 
         (old,), leaf = await looked(1)
-        await rig.api.delete(Kind.SECRET, "mooring-system", SECRET)
+        await rig.api.delete(Kind.SECRET, "mooring-system", TLS_SECRET)
         (new, kept), same = await looked(2)
         assert kept == old and same == leaf and new != old
         await rig.sleep(SETTLED_S)

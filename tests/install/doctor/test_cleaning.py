@@ -2,9 +2,10 @@
 
 import json
 
+from mooring.capabilities.registry import descriptors
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RESERVED_TAINT, RETIRING, Mark, write_mark, write_marks
-from mooring.install.cleanup.remove import OBJECTS, traces
+from mooring.install.cleanup.remove import traces
 from mooring.process.admission.configurations import Address, configurations, install
 
 
@@ -102,7 +103,7 @@ def test_interrupted_anywhere_it_is_run_again(played):
         memory = {"metadata": {"annotations": {HOME: "{}"}}}
         await rig.api.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", memory)
         await install(rig.api, configurations(Address("mooring-system"), b"ca"))
-        for kind, name in OBJECTS:
+        for kind, name in (*(ours for one in descriptors() for ours in one.objects), (Kind.LEASE, "mooring")):
             await rig.api.create(kind, {"metadata": {"namespace": "mooring-system", "name": name}})
 
     def store(rig):

@@ -6,12 +6,13 @@ import base64
 import pytest
 from cryptography import x509
 
+from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME, Address, configurations, install, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
+from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.lease.peers import address_of, advertised, identity_with
 from mooring.process.serve import identity_of
 from mooring.process.settings.config import Config
@@ -69,7 +70,7 @@ def test_the_leader_installs_and_a_stranger_stays():
     async def scenario(rig: Rig) -> None:
         rig.start()
         await rig.until(lambda: len(hooks(rig)) == 2)
-        assert rig.cluster.store.find(Kind.SECRET, OWN, SECRET) is not None
+        assert rig.cluster.store.find(Kind.SECRET, OWN, TLS_SECRET) is not None
         one = rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME)
         patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
         from mooring.clients.ports import PatchType
@@ -304,7 +305,7 @@ def test_a_deleted_secret_is_a_rotation_by_hand():
         pair = Pair(rig)
         await pair.look()
         (old,), leaf = bundle(rig), pair.leaf()
-        await rig.api.delete(Kind.SECRET, OWN, SECRET)
+        await rig.api.delete(Kind.SECRET, OWN, TLS_SECRET)
         await pair.look()
         assert bundle(rig)[1] == old and pair.leaf() == leaf
         await pair.look(SETTLED_S)
@@ -403,7 +404,7 @@ def test_a_bundle_that_somebody_put_back_starts_the_wait_again():
         await pair.look()
         before = {kind: rig.cluster.store.find(kind, "", NAME) for kind in KINDS}
         leaf = pair.leaf()
-        await rig.api.delete(Kind.SECRET, OWN, SECRET)
+        await rig.api.delete(Kind.SECRET, OWN, TLS_SECRET)
         await pair.look()
         for kind, one in before.items():
             now = await rig.api.get(kind, "", NAME)
@@ -440,7 +441,7 @@ def test_given_files_are_only_read(tmp_path):
         await rig.until(lambda: replica.webhook.tls.material.certificate == two.certificate, limit_s=30)
         await rig.until(lambda: bundle(rig) == two.authorities, limit_s=30)
         with pytest.raises(NotFoundError):
-            await rig.api.get(Kind.SECRET, OWN, SECRET)
+            await rig.api.get(Kind.SECRET, OWN, TLS_SECRET)
 
     write(one)
     rig(webhook_certificates=str(tmp_path)).play(scenario)

@@ -7,6 +7,7 @@ from mooring.core.queue.config import REGION_SCHEDULERS
 
 DESCRIPTOR = Descriptor(
     name="balance",
+    former=("traffic",),
     sources=REGION_SCHEDULERS,
     policy=BalancePolicy,
     make=lambda config: Balance(config.policy(BalancePolicy)),

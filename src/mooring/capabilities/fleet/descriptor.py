@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from mooring.capabilities.drain.cordon import cordon_mark, is_ours, lift_cordon
 from mooring.capabilities.drain.leaving import marks_of
+from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live.capability import Fleet
 from mooring.capabilities.fleet.live.planning import PlanNotes
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.core.model.cluster import Node
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, Descriptor, Leftover, Marked, Right
+from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, RETIRING
 
 
@@ -67,4 +69,7 @@ DESCRIPTOR = Descriptor(
     request="a change",
     key_kind="machine",
     leftovers=leftovers,
+    objects=((Kind.CONFIG_MAP, ledger.NAME),),
+    settings_map=settings.NAME,
+    empties_kube_system=True,
 )

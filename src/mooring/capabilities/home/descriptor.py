@@ -9,7 +9,7 @@ from mooring.capabilities.home.report import report
 from mooring.capabilities.home.reservation import has_reservation_taint, reservation_on, reservation_taint
 from mooring.core.model.descriptor import EVENTS, NODE_WRITES, Descriptor, Leftover, Marked, Right
 from mooring.core.model.instructions import EditTaints
-from mooring.core.model.marks import RESERVED_TAINT
+from mooring.core.model.marks import HOME, RESERVED_TAINT
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
@@ -28,6 +28,7 @@ def report_of(engine: Any, config: Any) -> Mapping[str, Any]:
 
 DESCRIPTOR = Descriptor(
     name="home",
+    aliases=("StableScheduling",),
     sources=("home",),
     policy=HomePolicy,
     make=lambda config: Home(config.policy(HomePolicy)),
@@ -42,5 +43,6 @@ DESCRIPTOR = Descriptor(
     phrases={"reserve-node": ("the node of {it} reserved", "when {it} is back")},
     request="a reservation",
     leftovers=leftovers,
+    records={HOME: "its members' nodes"},
     report=report_of,
 )

@@ -1,12 +1,16 @@
 """Mix, described to the rest of the product."""
 
 from collections.abc import Iterator
+from typing import Final
 
+from mooring.capabilities.mix import memory
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.release import undo
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITES, Descriptor, Leftover, Marked, Right
+from mooring.core.model.kinds import Kind
 
+TLS_SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 _HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -38,11 +42,12 @@ DESCRIPTOR = Descriptor(
         *POD_WRITES,
         NODE_WRITES,
         MEMORY,
-        Right("", "secrets", ("get", "update"), own=True, names=("mooring-webhook-tls",)),
+        Right("", "secrets", ("get", "update"), own=True, names=(TLS_SECRET,)),
         Right("", "secrets", ("create",), own=True),
         *hooks("get", "update", "delete"),
     ),
     phrases={"move-replica": ("{it} moving", "when its replacement is Ready")},
     request="a move",
     leftovers=leftovers,
+    objects=((Kind.CONFIG_MAP, memory.NAME), (Kind.SECRET, TLS_SECRET)),
 )

@@ -13,6 +13,7 @@ import msgspec
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.instructions import Write
+from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -85,6 +86,17 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     key_kind: str = ""
     #: Marked objects → what was begun and has not ended.
     leftovers: Callable[[Marked], Iterable[Leftover]] = lambda _: ()
+    #: Annotation on StatefulSets → what it records.
+    records: Mapping[str, str] = NONE
+    #: Objects in our own namespace that it keeps for itself.
+    objects: tuple[tuple[Kind, str], ...] = ()
+    #: The ConfigMap in our own namespace with settings that a person wrote; "": none.
+    settings_map: str = ""
+    #: May it evict pods of kube-system?
+    empties_kube_system: bool = False
+    #: Other names of the feature: in the designs; and of an earlier version, understood for one release.
+    aliases: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
     #: What others call while it is on: "webhook" (the API server), "extender" (kube-scheduler).
     serves: tuple[str, ...] = ()
     #: What it asks besides the API server: "pd", "registry".

@@ -6,16 +6,16 @@ single feature only what disturbs others is taken back: what it remembers is for
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from mooring.capabilities.registry import descriptors
 from mooring.clients.kube.listing import list_all
 from mooring.clients.ports import KubeApi, NotFoundError, PortError
 from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.core.model.instructions import Outcome, Patch, Write
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import HOME
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
@@ -24,15 +24,6 @@ from mooring.process.act import Act
 from mooring.process.admission.configurations import NAME as HOOKS
 from mooring.process.admission.configurations import uninstall
 from mooring.process.pd_directory import PdOf
-
-#: Ours by name, in our own namespace. `mooring-fleet` holds a person's settings and stays.
-OBJECTS: Final = (
-    (Kind.CONFIG_MAP, "mooring-mix-memory"),
-    (Kind.CONFIG_MAP, "mooring-fleet-cluster"),
-    (Kind.SECRET, "mooring-webhook-tls"),
-    (Kind.LEASE, "mooring"),
-)
-KEPT: Final = ((Kind.CONFIG_MAP, "mooring-fleet"),)
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -48,9 +39,10 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     """In the order in which they must go."""
     act = Act(api, pds, Unfenced())
     found: list[Trace] = []
+    (hooked,) = (one.name for one in descriptors() if "webhook" in one.serves)
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         if await _there(api, kind, "", HOOKS):
-            found.append(Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), "mix"))
+            found.append(Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), hooked))
     standing = leftovers(
         [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)],
         [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)],
@@ -58,16 +50,19 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
         {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)},
     )
     found += [Trace(b.what, _doing(act, *b.writes) if b.writes else None, b.feature) for b in standing]
-    for one in [o for o in await _all(api, Kind.STATEFUL_SET) if isinstance(o, Workload) and HOME in o.annotations]:
-        patch = {"metadata": {"annotations": {HOME: None}}}
+    every = list(descriptors())
+    records = [record for one in every for record in one.records.items()]
+    sets = [o for o in await _all(api, Kind.STATEFUL_SET) if isinstance(o, Workload)]
+    for one, (annotation, what) in ((o, record) for o in sets for record in records if record[0] in o.annotations):
+        patch = {"metadata": {"annotations": {annotation: None}}}
         forget = Patch(kind=Kind.STATEFUL_SET, key=one.key, uid=one.uid, patch=patch, why="cleanup")
-        found.append(Trace(f"statefulset {one.key}: delete the record of its members' nodes", _doing(act, forget)))
-    for kind, name in OBJECTS:
+        found.append(Trace(f"statefulset {one.key}: delete the record of {what}", _doing(act, forget)))
+    for kind, name in (*(ours for d in every for ours in d.objects), (Kind.LEASE, "mooring")):
         if await _there(api, kind, namespace, name):
             found.append(Trace(f"{kind} {namespace}/{name}", _deleting(api, kind, namespace, name)))
-    for kind, name in KEPT:
-        if await _there(api, kind, namespace, name):
-            found.append(Trace(f"{kind} {namespace}/{name} holds settings that a person wrote"))
+    for name in filter(None, (d.settings_map for d in every)):
+        if await _there(api, Kind.CONFIG_MAP, namespace, name):
+            found.append(Trace(f"{Kind.CONFIG_MAP} {namespace}/{name} holds settings that a person wrote"))
     return found
 
 

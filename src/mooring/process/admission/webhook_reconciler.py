@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.ports import AlreadyExistsError, Clock, ConflictError, Json, KubeApi, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import CertificateError, Material, advance, split_bundle
@@ -24,7 +25,6 @@ from mooring.process.timed_event import TimedEvent
 
 log = structlog.get_logger()
 
-SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 SINCE: Final = "mooring.dev/rotated-at"
 EVERY_S: Final = 30.0
 AT_FIRST_S: Final = 0.5
@@ -147,7 +147,7 @@ class WebhookReconciler:
 
     async def _secret(self) -> Json | None:
         try:
-            return await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
+            return await self._api.get(Kind.SECRET, self._address.namespace, TLS_SECRET)
         except NotFoundError:
             return None
 
@@ -211,7 +211,7 @@ class WebhookReconciler:
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            "metadata": {"namespace": self._address.namespace, "name": SECRET, "labels": dict(LABELS)},
+            "metadata": {"namespace": self._address.namespace, "name": TLS_SECRET, "labels": dict(LABELS)},
         }
         body["data"] = {
             "ca.crt": _encoded(material.bundle),

@@ -6,12 +6,9 @@ share one line between the tools: they are ignored, with a warning.
 
 from typing import Final
 
-from mooring.capabilities.registry import names
+from mooring.capabilities.registry import descriptors, names
 from mooring.core.model.spelling import did_you_mean
 
-ALIASES: Final = {"StableScheduling": "home"}
-#: Names of an earlier version, understood for one release.
-FORMER: Final = {"traffic": "balance"}
 #: tidb-operator's own gates, not ours.
 FOREIGN: Final = frozenset({"AdvancedStatefulSet", "VolumeModifying", "VolumeReplacing", "AutoScaling"})
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -34,19 +31,31 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
             )
         if value not in _TRUE | _FALSE:
             raise UnknownFeatureError(f"feature {name}={value!r} is not a boolean; write {name}=true or {name}=false")
-        ours = FORMER.get(name) or ALIASES.get(name, name)
-        if name in FORMER:
+        ours, former = _called(name)
+        if former:
             warnings.append(f"feature {name} is called {ours} now; the former name will be removed")
         if name in FOREIGN:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
         elif ours not in names():
             raise UnknownFeatureError(
-                f"unknown feature {name!r}; {_allowed()}{did_you_mean(name, (*names(), *ALIASES))}"
+                f"unknown feature {name!r}; {_allowed()}{did_you_mean(name, (*names(), *_aliases()))}"
             )
         else:
             switches[ours] = value in _TRUE
     return switches, warnings
 
 
+def _called(name: str) -> tuple[str, bool]:
+    """Its name now, and whether this is a former one. Only a name that is none is looked up in the descriptors."""
+    if name in names():
+        return name, False
+    ours = next((one for one in descriptors() if name in (*one.aliases, *one.former)), None)
+    return (ours.name, name in ours.former) if ours is not None else (name, False)
+
+
+def _aliases() -> tuple[str, ...]:
+    return tuple(alias for one in descriptors() for alias in one.aliases)
+
+
 def _allowed() -> str:
-    return f"allowed: {', '.join(names())}, StableScheduling"
+    return f"allowed: {', '.join((*names(), *_aliases()))}"

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
+from mooring.capabilities.registry import descriptors
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import rack_of
 
@@ -21,10 +22,11 @@ def unknown(engine: Engine, name: str) -> str:
     elif kind in {"pod", "workload", "cluster"}:
         where = f"namespace {namespace.partition('/')[0]}" if slash else "any namespace"
         said = f"{kind}/{last} not found in {where}"
-    if kind == "machine" and "fleet" not in engine.on:
-        return f"{said}: fleet is off, so no machines are read; switch it on with --features fleet=true"
-    if kind == "store" and not {"handoff", "balance"} & engine.on:
-        return f"{said}: handoff and balance are off, so PD is not read; switch one on with --features handoff=true"
+    if read := {"machine": ("registry", "no machines are"), "store": ("pd", "PD is not")}.get(kind):
+        asking = [one.name for one in descriptors() if read[0] in one.asks]
+        if not engine.on.intersection(asking):
+            off, it = (f"{asking[0]} is", "it") if len(asking) == 1 else (f"{' and '.join(asking)} are", "one")
+            return f"{said}: {off} off, so {read[1]} read; switch {it} on with --features {asking[-1]}=true"
     names = list(names_of(engine, kind))
     near = nearest(rest, names)
     if near:
