@@ -364,7 +364,7 @@ async def serve() -> None:
     from aiohttp import web
 
     from mooring.capabilities.mix.admission.book import SlotBook
-    from mooring.capabilities.mix.admission.decide import Admission
+    from mooring.capabilities.mix.admission.decide import MixAdmission
     from mooring.capabilities.mix.admission.reviews import allowed, pod_request
     from mooring.capabilities.mix.capability import Mix
     from mooring.capabilities.mix.policy import MixPolicy
@@ -376,14 +376,14 @@ async def serve() -> None:
     from mooring.process.admission.reviewer import Reviewer
     from mooring.process.admission.server import WebhookPages
     from mooring.process.clock import SystemChance, WallClock
-    from mooring.process.http.intake import Intake
+    from mooring.process.http.intake import BodyIntake
     from mooring.process.shell import Shell
 
     clock = WallClock()
     world = full_world()
     mix = Mix(MixPolicy())
     engine = Engine(world, Queue(live_settings()), [mix])
-    admission = Admission(mix.policy, world.index(SlotBook))
+    admission = MixAdmission(mix.policy, world.index(SlotBook))
     recorder = Silence()
     # Nothing is written in this bench: deciding is what may get in admission's way.
     shell = Shell(engine, Nobody(), None, clock, recorder)
@@ -408,7 +408,7 @@ async def serve() -> None:
         return web.Response(body=allowed(uid), content_type="application/json")
 
     front = ReloadingTls()
-    pages = WebhookPages(reviewer, Intake(), front)
+    pages = WebhookPages(reviewer, BodyIntake(), front)
 
     def decide_and_echo(request, *args, **kwargs):
         decision = decide(request, *args, **kwargs)

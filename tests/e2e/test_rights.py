@@ -10,7 +10,7 @@ import yaml
 
 from mooring.lab.errors import LabError
 from mooring.process.admission.certificates import advance
-from mooring.process.admission.configurations import Address, configurations
+from mooring.process.admission.configurations import WebhookAddress, configurations
 from tests.e2e.home_environment import TOLERATION
 from tests.e2e.rights_environment import Installation, granted
 from tests.e2e.spine_environment import CRD, Environment
@@ -44,7 +44,7 @@ def all_used(installation: Installation) -> None:
 
 def leave_hooks(installation: Installation) -> None:
     """Webhook configurations of an earlier life, with another address in them."""
-    for found in configurations(Address(installation.own, "https://127.0.0.1:9"), b"").values():
+    for found in configurations(WebhookAddress(installation.own, "https://127.0.0.1:9"), b"").values():
         installation.lab.kubectl("delete", found["kind"], found["metadata"]["name"], "--ignore-not-found")
         # Created, not applied: an applied one would carry the other address along in an annotation.
         installation.lab.kubectl("create", "-f", "-", input=json.dumps(found))

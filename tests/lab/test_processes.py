@@ -11,7 +11,7 @@ import pytest
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import PORTS, answers, free_ports
-from mooring.lab.processes import Note, Processes, Server, run
+from mooring.lab.processes import Processes, ProcessNote, Server, run
 
 #: Nobody answers there.
 NOWHERE = "http://127.0.0.1:9/"
@@ -102,7 +102,7 @@ def test_reused_pid_is_not_ours(tmp_path: Path):
     """A note whose pid now belongs to somebody else is taken for dead, and that process is let be."""
     processes = Processes(tmp_path, foreground=False)
     (tmp_path / "run").mkdir()
-    note = Note(pid=os.getpid(), began="long ago", server=program("old", FOREVER))
+    note = ProcessNote(pid=os.getpid(), began="long ago", server=program("old", FOREVER))
     (tmp_path / "run" / "old.json").write_bytes(msgspec.json.encode(note))
     assert processes.pid("old") is None
     processes.stop("old")  # would end this very test run

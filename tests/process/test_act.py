@@ -18,7 +18,7 @@ from mooring.core.model.instructions import (
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring.core.model.reasons import Reason
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.sandbox.apiserver.faults import Fault
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -38,7 +38,7 @@ class Bench:
         assert self.cluster.run_until_stable()
         self.open = True
         self.pds = {}
-        self.act = Act(self.cluster.api, self, self)
+        self.act = Actor(self.cluster.api, self, self)
 
     def may_write(self):
         return self.open
@@ -295,11 +295,11 @@ def test_a_lease_lost_while_looking_before_a_write_stops_the_write(bench):
     """One-queue: every write checks the lease, also the one that first reads the taints it edits."""
     node = bench.cluster.store.list(Kind.NODE)[0]["metadata"]
     edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),))
-    bench.act = Act(_Slow(bench.cluster.api, bench, "get"), bench, bench)
+    bench.act = Actor(_Slow(bench.cluster.api, bench, "get"), bench, bench)
     outcome = bench.do(edit)
     assert outcome.reason is Reason.NOT_LEADER
     assert not bench.cluster.store.get(Kind.NODE, "", node["name"])["spec"].get("taints")
-    bench.open, bench.act = True, Act(bench.cluster.api, bench, bench)
+    bench.open, bench.act = True, Actor(bench.cluster.api, bench, bench)
     assert bench.do(edit).reason is None
 
 
@@ -343,7 +343,7 @@ def test_an_answer_that_is_no_object_is_not_taken_in(bench):
         async def patch(self, *_, **__):
             return {}
 
-    bench.act = Act(Empty(), bench, bench)
+    bench.act = Actor(Empty(), bench, bench)
     outcome = bench.do(bench.patch())
     assert (outcome.reason, outcome.object) == (Reason.UNKNOWN, None)
 

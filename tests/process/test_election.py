@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.process.lease.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
+from mooring.process.lease.election import Acquire, Election, LeaseRecord, LeaseWait, Renew, StepDown, Timing
 
 
 def held(by: str, version: str = "1", **more) -> LeaseRecord:
@@ -35,8 +35,8 @@ def test_a_lease_given_back_is_taken_at_once():
 def test_a_living_holder_is_waited_for_on_our_own_clock():
     """Only what we saw counts: ten seconds from our first look, whatever the lease says of the time."""
     election = Election("me")
-    assert election.observe(held("other"), 1000.0) == Wait(10.0)
-    assert election.observe(held("other"), 1009.5) == Wait(0.5)
+    assert election.observe(held("other"), 1000.0) == LeaseWait(10.0)
+    assert election.observe(held("other"), 1009.5) == LeaseWait(0.5)
     assert election.observe(held("other"), 1010.0) == Acquire(held("other"))
 
 
@@ -44,19 +44,19 @@ def test_each_renewal_starts_the_wait_anew():
     """A changed resourceVersion is a sign of life."""
     election = Election("me")
     election.observe(held("other", "1"), 1000.0)
-    assert election.observe(held("other", "2"), 1009.9) == Wait(10.0)
+    assert election.observe(held("other", "2"), 1009.9) == LeaseWait(10.0)
 
 
 def test_a_longer_promise_of_the_holder_is_kept():
     """A holder configured with 60 s gets them."""
-    assert Election("me").observe(held("other", duration_s=60), 0.0) == Wait(60.0)
+    assert Election("me").observe(held("other", duration_s=60), 0.0) == LeaseWait(60.0)
 
 
 def test_a_lease_that_vanished_is_waited_for_all_the_same():
     """Somebody deleted the object; its holder may still write until its deadline."""
     election = Election("me")
     election.observe(held("other"), 0.0)
-    assert election.observe(None, 4.0) == Wait(6.0)
+    assert election.observe(None, 4.0) == LeaseWait(6.0)
     assert election.observe(None, 10.0) == Acquire(None)
 
 
@@ -65,7 +65,7 @@ def test_a_leader_renews_until_its_deadline_and_no_longer():
     election = leader(at=100.0)
     assert election.may_write(106.9)
     assert election.observe(held("me"), 106.9) == Renew(held("me"))
-    assert election.unheard(106.9) == Wait(2.0)
+    assert election.unheard(106.9) == LeaseWait(2.0)
     assert not election.may_write(107.0)
     assert isinstance(election.observe(held("me"), 107.0), StepDown)
     assert isinstance(election.unheard(107.0), StepDown)
@@ -162,7 +162,7 @@ class Candidate:
                     lambda: self.arrived(version, identity, began),
                 )
                 self.pause(chance.choice([1.6, 2.0, 2.0]))
-            case Wait(seconds):
+            case LeaseWait(seconds):
                 self.pause(min(seconds, 2.0))
             case StepDown():
                 self.election.stepped_down()

@@ -1,7 +1,7 @@
 """How the pump shares the loop with admission."""
 
 from mooring.process.admission.load import MANY, WINDOW_S, AdmissionLoad
-from mooring.process.shell import LONGEST_REST_S, REST, RUSH_REST, SLICE_S, Pace
+from mooring.process.shell import LONGEST_REST_S, REST, RUSH_REST, SLICE_S, TurnPace
 
 
 class Hand:
@@ -17,7 +17,7 @@ class Hand:
 def test_small_looks_go_on_slice_by_slice():
     """Many small looks: a slice each turn, at least one look in it, and no rest in between."""
     clock = Hand()
-    pace = Pace(clock, 0.0)
+    pace = TurnPace(clock, 0.0)
     looks = 0
     while not pace.enough():
         looks += 1
@@ -29,23 +29,23 @@ def test_small_looks_go_on_slice_by_slice():
 def test_a_long_look_is_paid_back():
     """One look that takes long: nothing is decided for a multiple of it, and then again at least one look is."""
     clock = Hand()
-    pace = Pace(clock, 0.0)
+    pace = TurnPace(clock, 0.0)
     assert not pace.enough()
     clock.at += SLICE_S + 0.02
     assert pace.enough()
     until = pace.rest_until()
     assert abs(until - (clock.at + REST * 0.02)) < 1e-9
-    resting = Pace(clock, until)
+    resting = TurnPace(clock, until)
     assert resting.enough()
     assert resting.rest_until() == until
     clock.at = until
-    assert not Pace(clock, until).enough()
+    assert not TurnPace(clock, until).enough()
 
 
 def test_a_rest_is_bounded():
     """However long a look took, a notice is not kept waiting for long."""
     clock = Hand()
-    pace = Pace(clock, 0.0)
+    pace = TurnPace(clock, 0.0)
     pace.enough()
     clock.at += 10
     assert pace.rest_until() == clock.at + LONGEST_REST_S
@@ -54,11 +54,11 @@ def test_a_rest_is_bounded():
 def test_in_a_rush_every_slice_is_paid_back():
     """M4: while hundreds of pods a second are admitted, deciding gets a small part of the loop; and never none."""
     clock = Hand()
-    pace = Pace(clock, 0.0, rush=True)
+    pace = TurnPace(clock, 0.0, rush=True)
     assert not pace.enough()
     clock.at += SLICE_S
     assert abs(pace.rest_until() - (clock.at + RUSH_REST * SLICE_S)) < 1e-9
-    pace = Pace(clock, 0.0, rush=True)
+    pace = TurnPace(clock, 0.0, rush=True)
     pace.enough()
     clock.at += 10
     assert pace.rest_until() == clock.at + LONGEST_REST_S

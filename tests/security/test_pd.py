@@ -25,7 +25,7 @@ from mooring.core.model.instructions import (
 from mooring.core.model.marks import HANDOFF, PD_ENDPOINTS, Mark, write_marks
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store, TidbCluster
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.process.clock import WallClock
 from mooring.process.pd_directory import endpoints, may_ask
 
@@ -287,18 +287,18 @@ def test_another_clusters_pd_is_never_changed(write):
         "10.0.0.9:1",
     ):
         pd = Pd(theirs)
-        outcome = asyncio.run(Act(Api(), Pds(pd), Pds(pd)).carry_out(write))
+        outcome = asyncio.run(Actor(Api(), Pds(pd), Pds(pd)).carry_out(write))
         assert (outcome.reason, pd.changed) == (Reason.STORE_UNKNOWN, [])
         assert "another cluster" in outcome.detail or "not one of tidb/demo" in outcome.detail
     pd = Pd("demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
-    assert asyncio.run(Act(Api(), Pds(pd), Pds(pd)).carry_out(write)).reason is None
+    assert asyncio.run(Actor(Api(), Pds(pd), Pds(pd)).carry_out(write)).reason is None
     assert len(pd.changed) == 1
 
 
 def test_a_store_of_another_cluster_in_a_shared_pd_is_left_alone():
     """Two clusters in one PD that an administrator named: a forged mark of one names a store of the other."""
     pd = Pd("bank-tikv-0.bank-tikv-peer.bank.svc:20160", "demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
-    act = Act(Api(), Pds(pd, given=True), Pds(pd))
+    act = Actor(Api(), Pds(pd, given=True), Pds(pd))
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=1))).reason is Reason.STORE_UNKNOWN
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=2))).reason is None
 
@@ -306,7 +306,7 @@ def test_a_store_of_another_cluster_in_a_shared_pd_is_left_alone():
 def test_every_region_operator_asks_whose_stores_these_are():
     """T12, confused deputy: forty operators in a row, and each that names a store of another cluster is refused."""
     pd = Pd("bank-tikv-0.bank-tikv-peer.bank.svc:20160", "demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
-    act = Act(Api(), Pds(pd, given=True), Pds(pd))
+    act = Actor(Api(), Pds(pd, given=True), Pds(pd))
     for number in range(20):
         for store, reason in ((2, None), (1, Reason.STORE_UNKNOWN)):
             body = {"name": "transfer-leader", "region_id": number, "to_store_id": store}

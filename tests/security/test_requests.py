@@ -21,7 +21,7 @@ from mooring.capabilities.home.wire import TooManyError, read_preempt, read_requ
 from mooring.core.world.world import World
 from mooring.process import logs
 from mooring.process.extender import app_of
-from mooring.process.http.intake import LISTEN, MIB, Intake
+from mooring.process.http.intake import LISTEN, MIB, BodyIntake
 from mooring.process.http.status import status_app
 
 SIZE = 12 * MIB
@@ -69,8 +69,8 @@ def _world() -> World:
 
 
 class Served:
-    def __init__(self, intake: Intake | None = None, token: str | None = None) -> None:
-        self.intake = intake or Intake()
+    def __init__(self, intake: BodyIntake | None = None, token: str | None = None) -> None:
+        self.intake = intake or BodyIntake()
         self.reasons: list[str] = []
         app = app_of(
             Verbs(_world(), HomePolicy, lambda: True),
@@ -125,7 +125,7 @@ async def test_a_compressed_body_is_never_unpacked(path):
 
 async def test_a_slow_body_ends_with_the_deadline():
     """H7: who sends a byte now and then is cut off; what it had sent is given back."""
-    async with Served(Intake(deadline_s=0.05)) as served:
+    async with Served(BodyIntake(deadline_s=0.05)) as served:
         head = b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
         said = await served.raw(head)
         assert said.startswith(b"HTTP/1.1 408")
@@ -134,7 +134,7 @@ async def test_a_slow_body_ends_with_the_deadline():
 
 async def test_all_bodies_together_have_one_budget():
     """H7: a body that the budget has no room for is a 503; the next one, that fits, is served."""
-    async with Served(Intake(budget=MIB)) as served:
+    async with Served(BodyIntake(budget=MIB)) as served:
         assert await served.post(b" " * (2 * MIB)) == 503
         assert await served.post() == 200
         assert (served.intake.held, served.reasons) == (0, ["busy", "not-managed"])

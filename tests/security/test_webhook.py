@@ -12,7 +12,7 @@ from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem
 from mooring.process.admission.certificates import Material, advance
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
-from mooring.process.http.intake import Intake
+from mooring.process.http.intake import BodyIntake
 from tests.process.http.test_webhook import Stand, pod_review, serving
 
 BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -107,7 +107,7 @@ async def test_the_issuer_of_our_own_certificate_vouches_for_no_api_server():
 async def test_bodies_are_bounded_one_by_one_and_together(size, status):
     """Twelve bodies of 60 MiB held 726 MB: one has a limit, all of the process have a budget."""
     stand = Stand(advance(None, ["127.0.0.1"], time.time()))
-    intake = Intake(budget=2 << 20 if status == 503 else 64 << 20)
+    intake = BodyIntake(budget=2 << 20 if status == 503 else 64 << 20)
     stand.server = WebhookServer(stand.reviewer, stand.front, "127.0.0.1", 0, intake)
     async with serving(stand):
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.home import verbs
-from mooring.capabilities.home.choice import Choice
+from mooring.capabilities.home.choice import HomeChoice
 from mooring.capabilities.mix import capability
 from mooring.capabilities.mix.rebalance import diagnosis
 from mooring.capabilities.mix.rebalance.case import NOTHING_WRONG
@@ -50,7 +50,7 @@ def test_a_member_that_is_sent_elsewhere_is_found(monkeypatch):
 
     def elsewhere(pod, names, world):
         other = next((name for name in names if name != pod.home), "")
-        return Choice(Reason.HOME, other, sentence="wrong")
+        return HomeChoice(Reason.HOME, other, sentence="wrong")
 
     monkeypatch.setattr(verbs, "choose", elsewhere)
     assert broken(simulate(ROLLED)) == "H1 a member goes home"

@@ -44,13 +44,13 @@ Features = Annotated[str, Parameter(help="NAME=true|false,…: home, handoff, mi
 @contextmanager
 def reaching(hint: str = "") -> Iterator[None]:
     """What goes wrong on the way to a cluster, as a message and an exit code."""
-    from mooring.clients.kube import ConfigError
+    from mooring.clients.kube import KubeconfigError
     from mooring.clients.ports import PortError
 
     more = f"; {hint}" if hint else ""
     try:
         yield
-    except ConfigError as error:
+    except KubeconfigError as error:
         raise UserError(f"{error}{more}") from None
     except PortError as error:
         raise UserError(f"the cluster does not answer: {error}{more}", Exit.COULD_NOT_LOOK) from None

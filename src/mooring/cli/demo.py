@@ -113,7 +113,7 @@ def _on_sandbox(
     from mooring.demo.day import Day
     from mooring.demo.page import DayPage
     from mooring.demo.report import opening, page_line
-    from mooring.demo.without import Beside as Without
+    from mooring.demo.without import DayWithout
 
     short = listener is None
     where = "one day on a sandbox cluster of 24 nodes inside this process, in about a minute. No Docker."
@@ -128,7 +128,7 @@ def _on_sandbox(
     day = Day(
         _narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s, blackbox=blackbox
     )
-    without = Without(seed)
+    without = DayWithout(seed)
     beside = None if listener is None else DayPage(day, listener, without, say=note, keep=keep, open_=open_)
     stopped = False
     try:
@@ -144,9 +144,9 @@ def _on_sandbox(
 
 def _on_lab(listener: "socket.socket", *, keep: bool, open_: bool, asked: bool) -> "tuple[Day, Losses | None, bool]":
     from mooring.demo.day import Day
-    from mooring.demo.onlab.play import Beside, lab_stage, play
+    from mooring.demo.onlab.play import PlayOn, lab_stage, play
     from mooring.demo.report import opening, page_line
-    from mooring.demo.without import Beside as Without
+    from mooring.demo.without import DayWithout
 
     port = listener.getsockname()[1]
     stage = lab_stage(listener, note)
@@ -157,11 +157,11 @@ def _on_lab(listener: "socket.socket", *, keep: bool, open_: bool, asked: bool) 
     page = page_line(port, asked=asked, when=" once Mooring runs")
     for line in opening(where, page, "It lives in a temporary directory", keep=keep):
         note(line)
-    day, without = Day(_narrate, stage=stage), Without(SEED)
+    day, without = Day(_narrate, stage=stage), DayWithout(SEED)
     stage.when_opened(lambda page: page.tell(lambda: day.banner(without.by)))
     failed, stopped = "", False
     try:
-        failed = play(day, Beside(stage, port, note, keep=keep, open_=open_))
+        failed = play(day, PlayOn(stage, port, note, keep=keep, open_=open_))
     except KeyboardInterrupt:
         stopped = True
     finally:

@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, write_cluster
-from mooring.capabilities.fleet.planner.diff import Difference, differences
+from mooring.capabilities.fleet.planner.diff import ClusterDifference, differences
 from mooring.capabilities.fleet.planner.files.document import encode_yaml
 from mooring.capabilities.fleet.planner.files.plan_text import COLUMNS, change_rows, plan_lines
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
@@ -134,7 +134,7 @@ def _moment(text: str | None) -> float:
 
 
 def _print(
-    document: Mapping[str, Any] | None, result: ClusterPlan, found: list[Difference] | None, output: PlanFormat
+    document: Mapping[str, Any] | None, result: ClusterPlan, found: list[ClusterDifference] | None, output: PlanFormat
 ) -> None:
     if output is PlanFormat.TABLE:
         _print_table(result, found)
@@ -154,7 +154,7 @@ def _print(
         sys.stdout.write(encode_yaml(msgspec.to_builtins(whole)))
 
 
-def _print_table(result: ClusterPlan, found: list[Difference] | None) -> None:
+def _print_table(result: ClusterPlan, found: list[ClusterDifference] | None) -> None:
     if result.error is not None:
         return
     for line in plan_lines(result):

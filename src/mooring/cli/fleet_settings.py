@@ -19,7 +19,7 @@ from mooring.cli.output import note
 from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
 from mooring.core.model.exits import UserError
 from mooring.process.fleet.inputs import good
-from mooring.process.fleet.store import Store, read_text
+from mooring.process.fleet.store import FleetStore, read_text
 
 HERE = Where()
 Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
@@ -111,7 +111,7 @@ def enable(*, where: Where = HERE) -> None:
     Example: mooring fleet enable --context prod
     """
 
-    talk(where, Store.enable)
+    talk(where, FleetStore.enable)
 
 
 def disable(*, where: Where = HERE) -> None:

@@ -15,7 +15,7 @@ from mooring.cli.output import Format, Output, note, print_json, print_lines, pr
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.fleet.inputs import good
 from mooring.process.fleet.registry import cke_is_on, registry_machines
-from mooring.process.fleet.store import Store
+from mooring.process.fleet.store import FleetStore
 
 HERE = Where()
 
@@ -90,7 +90,7 @@ def get_cluster(
     if cke_metrics and cke_is_on(cke_metrics):
         raise UserError(f"{cke_metrics}: CKE's own sabakan integration is on (ckecli sabakan disable)", Exit.REFUSED)
 
-    async def go(store: Store) -> tuple[dict[str, Any], list[str]]:
+    async def go(store: FleetStore) -> tuple[dict[str, Any], list[str]]:
         return await store.released(registry_machines)
 
     document, gone = talk(where, go)
@@ -113,7 +113,7 @@ def status(*, output: Output = Format.TABLE, where: Where = HERE) -> int:
     Example: mooring fleet status -o json
     """
 
-    found = talk(where, Store.status)
+    found = talk(where, FleetStore.status)
     if output is Format.JSON:
         print_json(found)
     else:
@@ -131,7 +131,7 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     Example: mooring fleet history -o json
     """
 
-    entries = talk(where, Store.ledger).history
+    entries = talk(where, FleetStore.ledger).history
     if output is Format.JSON:
         print_json(entries)
         return
@@ -141,7 +141,7 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
 def _print(where: Where, key: str, output: Format) -> None:
     """The text as it was set, or what it says as JSON."""
 
-    text = talk(where, Store.data).get(key, "")
+    text = talk(where, FleetStore.data).get(key, "")
     if not text:
         raise UserError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
     if output is Format.JSON:

@@ -12,7 +12,7 @@ from mooring.clients.ports import NotFoundError
 from mooring.core.model.exits import UserError
 
 if TYPE_CHECKING:
-    from mooring.process.fleet.store import Store
+    from mooring.process.fleet.store import FleetStore
 
 T = TypeVar("T")
 
@@ -27,15 +27,15 @@ class Where:
     namespace: OwnNamespace = "mooring-system"
 
 
-def talk(where: Where, what: Callable[["Store"], Awaitable[T]]) -> T:
+def talk(where: Where, what: Callable[["FleetStore"], Awaitable[T]]) -> T:
     """One conversation with the cluster; everything that may go wrong becomes a message and an exit code."""
 
     async def whole() -> T:
-        from mooring.process.fleet.store import Store
+        from mooring.process.fleet.store import FleetStore
 
         async with connect(where.kubeconfig, where.context) as api:
             try:
-                return await what(Store(api, where.namespace))
+                return await what(FleetStore(api, where.namespace))
             except NotFoundError as error:
                 raise UserError(
                     f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"

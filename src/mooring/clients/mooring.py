@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any, Final
 
-from mooring.clients.kube.config import ConfigError, load
+from mooring.clients.kube.config import KubeconfigError, load
 from mooring.core.model.exits import Exit, UserError
 
 #: Where a Mooring answers on this machine: the demo, `mooring run`.
@@ -75,7 +75,7 @@ def forward(kubeconfig: str, context: str, namespace: str) -> str:
     """A port of ours that leads to the Mooring of that cluster, until this process ends. Raises ConfigError."""
     try:
         load(kubeconfig or None, context=context)
-    except ConfigError as error:
+    except KubeconfigError as error:
         if kubeconfig or context:
             raise
         raise NoAnswerError(str(error)) from None  # no kubeconfig was named

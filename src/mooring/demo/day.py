@@ -15,11 +15,11 @@ from mooring.core.engine.why import explain
 from mooring.demo.acts import ACTS
 from mooring.demo.losses import LossCounter, Losses
 from mooring.demo.sandbox_stage import SandboxStage, moment
-from mooring.demo.stage import Act, Check, Stage
-from mooring.demo.tally import Tally
+from mooring.demo.stage import Check, DemoAct, DemoStage
+from mooring.demo.tally import DemoTally
 
 
-class Played(msgspec.Struct):
+class PlayedDay(msgspec.Struct):
     """One act, as it went."""
 
     at: str
@@ -46,20 +46,20 @@ class Day:
         paced: bool = False,
         speed: float | None = None,
         within_s: float | None = None,
-        stage: Stage | None = None,
+        stage: DemoStage | None = None,
         blackbox: str = "",
     ) -> None:
         """Without a stage of another kind: the sandbox, as fast as it goes, or paced for those who watch."""
         self._narrate = narrate
-        self.acts: tuple[type[Act], ...] = ACTS
+        self.acts: tuple[type[DemoAct], ...] = ACTS
         self.stage = stage or SandboxStage(seed, paced=paced, speed=speed, within_s=within_s, blackbox=blackbox)
         self.stage.listen(self._hear)
         #: What is played just now, for the banner of the page.
         self.act: dict[str, Any] = {"title": "the cluster is being built", "command": "", "said": ""}
         #: What the day has cost so far.
         self.losses = LossCounter(self.stage)
-        self.played: list[Played] = []
-        self.tally = Tally()
+        self.played: list[PlayedDay] = []
+        self.tally = DemoTally()
         self._began = 0.0
 
     def _hear(self, line: str) -> None:
@@ -85,7 +85,7 @@ class Day:
         """Every act was played to its end and every promise was kept."""
         return len(self.played) == len(self.acts) and all(act.kept for act in self.played)
 
-    def run(self, acts: Sequence[type[Act]] = ACTS, around: Callable[["Day"], "Around"] | None = None) -> None:
+    def run(self, acts: Sequence[type[DemoAct]] = ACTS, around: Callable[["Day"], "Around"] | None = None) -> None:
         """Play the acts; `around` may serve the page beside them."""
         self.acts = tuple(acts)
 
@@ -112,7 +112,7 @@ class Day:
 
         self.stage.run(whole)
 
-    async def _play(self, number: int, act: Act) -> None:
+    async def _play(self, number: int, act: DemoAct) -> None:
         self._follow()
         with self.stage.hurry():
             await self.stage.wait_for(act.at)
@@ -121,7 +121,7 @@ class Day:
         self._narrate(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
         self.act = {"number": number, "of": len(self.acts), "title": act.title, "command": act.command, "said": ""}
         self.stage.watch(act.speed)
-        played = Played(at, act.title, [])
+        played = PlayedDay(at, act.title, [])
         self.played.append(played)
         self._began = self.stage.rig.clock.now()
         try:
@@ -137,7 +137,7 @@ class Day:
             played.why = self._stuck()
         self._tell(played)
 
-    def _tell(self, played: Played) -> None:
+    def _tell(self, played: PlayedDay) -> None:
         broken = [check for check in played.checks if not check.kept]
         shown = broken or played.checks[:2]
         seen = played.failed or "; ".join(check.seen for check in shown)

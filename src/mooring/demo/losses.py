@@ -6,7 +6,7 @@ from mooring.capabilities.fleet.planner.keys import STATE_TAINT
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import moment
-from mooring.demo.stage import DEMO, TIDB, Stage
+from mooring.demo.stage import DEMO, TIDB, DemoStage
 from mooring.sandbox.cloud import INTERRUPT_AT
 from mooring.sandbox.controllers import podstate
 
@@ -30,7 +30,7 @@ class Losses(msgspec.Struct, frozen=True):
 class LossCounter:
     """Looks once a second of the day."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoStage) -> None:
         self._stage = stage
         self._serving: dict[str, list[str]] = {}
         self._lost: set[str] = set()

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mooring.demo.day import Day
 from mooring.demo.sandbox_stage import SandboxStage
-from mooring.demo.without import Beside
+from mooring.demo.without import DayWithout
 from mooring.process.http.page import PAGE
 from mooring.process.http.served import PORT, ServedPage
 from mooring.process.http.status import status_app
@@ -38,7 +38,7 @@ class DayPage(ServedPage):
         self,
         day: Day,
         listener: socket.socket,
-        without: Beside | None = None,
+        without: DayWithout | None = None,
         *,
         say: Callable[[str], None],
         keep: bool,

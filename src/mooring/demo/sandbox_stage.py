@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.demo.commands import type_in
-from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
+from mooring.demo.stage import DEMO, TIDB, DemoFigures, DemoStage, rack_of
 from mooring.process.settings.config import BlackBoxSettings, Config
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -32,7 +32,7 @@ def moment(at: str) -> float:
     return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60
 
 
-class SandboxStage(Stage):
+class SandboxStage(DemoStage):
     def __init__(
         self,
         seed: int = 1,
@@ -45,7 +45,7 @@ class SandboxStage(Stage):
         """`paced`: for people to watch, each act at its own speed or all at `speed`; else as fast as it goes. What
         happens later than `within_s` goes three times as fast: on a slow machine the day stays short.
         `blackbox`: a directory to record into."""
-        super().__init__(Figures())
+        super().__init__(DemoFigures())
         self._paced = paced or speed is not None
         self._speed = speed
         self._act_speed: float | None = None

@@ -2,7 +2,7 @@
 
 An act gets a stage, plays, tells what moved and why, and answers with checks, each naming a promise. It speaks
 to the stage alone, and there are two: `sandbox_stage` (virtual time, in process) and `onlab` (the real control plane,
-wall time). The script that builds the cluster is the same on both; they differ in figures (`Figures`) and in how
+wall time). The script that builds the cluster is the same on both; they differ in figures (`DemoFigures`) and in how
 a command is carried out. Nothing here prints: the narrator does.
 """
 
@@ -43,7 +43,7 @@ class Check(msgspec.Struct, frozen=True):
     seen: str
 
 
-class Act(Protocol):
+class DemoAct(Protocol):
     #: "09:00"
     at: str
     title: str
@@ -52,10 +52,10 @@ class Act(Protocol):
     #: Seconds of the day in a second, while something moves: slow enough to follow.
     speed: float
 
-    async def play(self, stage: "Stage") -> list[Check]: ...
+    async def play(self, stage: "DemoStage") -> list[Check]: ...
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class DemoFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ between two environments: sizes and times, never a check."""
 
     regions: int = 180
@@ -70,8 +70,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     first_move: tuple[str, ...] = ("patch Pod", "evict Pod")
 
 
-class Stage(ABC):
-    def __init__(self, figures: Figures) -> None:
+class DemoStage(ABC):
+    def __init__(self, figures: DemoFigures) -> None:
         self.figures = figures
         self._say: Callable[[str], None] = lambda _: None
 

@@ -5,7 +5,7 @@ from mooring.core.engine.history import HistoryEntry
 from mooring.core.queue.targets import is_store
 
 
-class Tally:
+class DemoTally:
     """Listens to an engine's history."""
 
     def __init__(self) -> None:

@@ -16,10 +16,10 @@ from mooring.capabilities.fleet.planner.keys import STATE_TAINT
 from mooring.core.model.kinds import Kind
 from mooring.demo.acts import ACTS
 from mooring.demo.acts.mode_change import ModeChange
-from mooring.demo.acts.notice import NOTICE_S, Notice
+from mooring.demo.acts.notice import NOTICE_S, NoticeAct
 from mooring.demo.acts.restart import POD, Restart
 from mooring.demo.acts.retire import NODE, Retire
-from mooring.demo.acts.rolling_update import RollingUpdate
+from mooring.demo.acts.rolling_update import RollingUpdateAct
 from mooring.demo.acts.two_restarts import FIRST, SECOND, TwoRestarts
 from mooring.demo.losses import LossCounter, Losses
 from mooring.demo.sandbox_stage import SandboxStage
@@ -39,7 +39,7 @@ class WithoutStage(SandboxStage):
 
 
 async def _roll(stage: SandboxStage) -> None:
-    await stage.kubectl(RollingUpdate.command)
+    await stage.kubectl(RollingUpdateAct.command)
 
 
 async def _relabel(stage: SandboxStage) -> None:
@@ -67,9 +67,9 @@ async def _taint(stage: SandboxStage) -> None:
 
 #: What the same moment is without Mooring. An act that is not here costs nothing.
 PARTS: dict[type[Any], Part] = {
-    RollingUpdate: _roll,
+    RollingUpdateAct: _roll,
     ModeChange: _relabel,
-    Notice: _notice,
+    NoticeAct: _notice,
     Restart: lambda stage: _delete(stage, POD),
     Retire: _taint,
     TwoRestarts: lambda stage: _delete(stage, FIRST, SECOND),
@@ -105,7 +105,7 @@ def play(seed: int = 1, acts: tuple[type[Any], ...] = ACTS) -> list[tuple[float,
     return told
 
 
-class Beside:
+class DayWithout:
     """That day, played by another process while ours goes on; asked what it had cost by a moment."""
 
     def __init__(self, seed: int) -> None:

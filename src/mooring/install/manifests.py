@@ -12,7 +12,7 @@ import msgspec
 from mooring.capabilities.registry import serving
 from mooring.install.policy import policy
 from mooring.install.rights import rules
-from mooring.process.admission.configurations import Address, configurations
+from mooring.process.admission.configurations import WebhookAddress, configurations
 
 NAME: Final = "mooring"
 HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
@@ -77,7 +77,7 @@ def manifests(install: Install) -> list[Json]:
 
 def webhooks(namespace: str) -> list[Json]:
     """Without a caBundle, and ignored until the leader writes one: it may change these two, and create no others."""
-    return list(configurations(Address(namespace), b"").values())
+    return list(configurations(WebhookAddress(namespace), b"").values())
 
 
 def labels() -> dict[str, str]:

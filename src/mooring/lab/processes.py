@@ -43,7 +43,7 @@ class Server(msgspec.Struct, frozen=True):
     ready_url: str
 
 
-class Note(msgspec.Struct, frozen=True):
+class ProcessNote(msgspec.Struct, frozen=True):
     """What is written down about a started process."""
 
     pid: int
@@ -70,7 +70,7 @@ class Processes:
         self._logs.mkdir(parents=True, exist_ok=True)
         child = self._spawn(server) if self._starter is None else self._starter.submit(self._spawn, server).result()
         self._children[server.name] = child
-        note = Note(pid=child.pid, began=_began(child.pid) or "", server=server)
+        note = ProcessNote(pid=child.pid, began=_began(child.pid) or "", server=server)
         (self._notes / f"{server.name}.json").write_bytes(msgspec.json.encode(note))
         return child.pid
 
@@ -157,9 +157,9 @@ class Processes:
             time.sleep(_POLL_S)
         return True
 
-    def _note(self, name: str) -> Note | None:
+    def _note(self, name: str) -> ProcessNote | None:
         try:
-            return msgspec.json.decode((self._notes / f"{name}.json").read_bytes(), type=Note)
+            return msgspec.json.decode((self._notes / f"{name}.json").read_bytes(), type=ProcessNote)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -61,7 +61,7 @@ class Fence(Protocol):
     def may_write(self) -> bool: ...
 
 
-class Act:
+class Actor:
     def __init__(self, api: KubeApi, pds: PdOf, fence: Fence) -> None:
         self._api = api
         self._pds = pds

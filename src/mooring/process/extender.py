@@ -20,10 +20,10 @@ import structlog
 from aiohttp import web
 
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.verbs import Answer, Verbs
+from mooring.capabilities.home.verbs import VerbAnswer, Verbs
 from mooring.capabilities.home.wire import BadRequestError, TooManyError
 from mooring.capabilities.registry import serving
-from mooring.process.http.intake import MIB, BodyRefusedError, Intake
+from mooring.process.http.intake import MIB, BodyIntake, BodyRefusedError
 from mooring.process.replica import Replica
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ VERBS: Final = ("filter", "prioritize", "preempt")
 COUNTER: Final = "mooring_extender_requests_total"
 
 
-def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.Application:
+def extender_app(replica: Replica, intake: BodyIntake, *, open_to_all: bool) -> web.Application:
     """The extender of a replica. It answers from the first moment: until the world is synced, everything passes.
     `open_to_all`: requests need no token, since the listener is on loopback or checks certificates."""
     engine = replica.engine
@@ -52,11 +52,11 @@ def app_of(
     policy: Callable[[], HomePolicy],
     count: Callable[..., None],
     *,
-    intake: Intake | None = None,
+    intake: BodyIntake | None = None,
     token: str | None = None,
 ) -> web.Application:
     """`token` None: none is needed. Empty: none is valid, so every request is refused."""
-    pages = ExtenderPages(verbs, intake or Intake(), limit=lambda: policy().body_limit_mb * MIB, count=count)
+    pages = ExtenderPages(verbs, intake or BodyIntake(), limit=lambda: policy().body_limit_mb * MIB, count=count)
     # The limit is ours to keep: aiohttp's own would answer while the sender still sends.
     app = web.Application(client_max_size=0, middlewares=[] if token is None else [_only_with(token)])
     app.router.add_post("/scheduler/filter", pages.filter)
@@ -67,7 +67,9 @@ def app_of(
 
 
 class ExtenderPages:
-    def __init__(self, verbs: Verbs, intake: Intake, *, limit: Callable[[], int], count: Callable[..., None]) -> None:
+    def __init__(
+        self, verbs: Verbs, intake: BodyIntake, *, limit: Callable[[], int], count: Callable[..., None]
+    ) -> None:
         self._verbs = verbs
         self._intake = intake
         self._limit = limit
@@ -93,7 +95,7 @@ class ExtenderPages:
             return _sentence(405, f"{request.method} {request.path}: write POST", headers={"Allow": "POST"})
         return _sentence(404, f"no verb at {request.path[:200]}; there are {known}")
 
-    async def _answer(self, request: web.Request, verb: str, decide: Callable[[bytes], Answer]) -> web.Response:
+    async def _answer(self, request: web.Request, verb: str, decide: Callable[[bytes], VerbAnswer]) -> web.Response:
         try:
             async with self._intake.body(request, self._limit()) as body:
                 return self._decided(verb, decide, body)
@@ -101,7 +103,7 @@ class ExtenderPages:
             self._count(COUNTER, {"verb": verb, "reason": refused.reason})
             return _refusal(refused, "; raise home.body-limit-mb" if refused.status == 413 else "")
 
-    def _decided(self, verb: str, decide: Callable[[bytes], Answer], body: bytes) -> web.Response:
+    def _decided(self, verb: str, decide: Callable[[bytes], VerbAnswer], body: bytes) -> web.Response:
         try:
             answer = decide(body)
         except TooManyError as error:

@@ -27,7 +27,7 @@ from mooring.core.engine.recording.checkpoint import capture
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.process.admission.parts import webhook_parts
 from mooring.process.assemble import capacity_rules, queue_settings
 from mooring.process.blackbox.writer import STOPPED, BlackBox, header_of
@@ -110,7 +110,7 @@ class Replica:
         self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
         self.shell = Shell(
             self.engine,
-            Act(api, self.pds, self.elector),
+            Actor(api, self.pds, self.elector),
             self.pds,
             clock,
             self.recorder,

@@ -23,7 +23,7 @@ from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.extender import extender_app
-from mooring.process.http.intake import Intake
+from mooring.process.http.intake import BodyIntake
 from mooring.process.http.listening import Listener
 from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
@@ -68,14 +68,14 @@ async def live(
     )
     on_replica(replica)
     host, _ = host_port(config.listen_http, "listen-http")
-    intake = Intake()
+    intake = BodyIntake()
     async with AsyncExitStack() as stack:
         cluster = config.cluster_name or context
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host), cluster=cluster)
         opened(page[PAGE])
         page_tls = server_tls(config.http_certificates, "http-certificates")
         await _open(stack, page, config.listen_http, "listen-http", page_tls)
-        extender = Extender(replica, intake, stack)
+        extender = ExtenderListener(replica, intake, stack)
         forwarder = replica.webhook.reviewer.pass_on = LeaderForwarder(
             replica.webhook.tls, lambda: address_of(replica.elector.holder), replica.elector.look_now
         )
@@ -106,11 +106,11 @@ def _greeting(identity: str, config: Config, scheme: str) -> str:
     return f"mooring: {identity} at {scheme}://{config.listen_http} · features: {features}"
 
 
-class Extender:
+class ExtenderListener:
     """The extender's listener: opened when home is first on, and open from then on: a scheduler that still calls it
     gets every candidate back."""
 
-    def __init__(self, replica: Replica, intake: Intake, stack: AsyncExitStack) -> None:
+    def __init__(self, replica: Replica, intake: BodyIntake, stack: AsyncExitStack) -> None:
         self._replica = replica
         self._intake = intake
         self._stack = stack

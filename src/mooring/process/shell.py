@@ -20,7 +20,7 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, Tick
 from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.instructions import EmitEvent, Instruction, Outcome, ReadMachines, ReadPd, ReadRegions
 from mooring.core.model.reasons import Reason
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.process.pd_directory import PdOf
 from mooring.process.timed_event import TimedEvent
 
@@ -42,7 +42,7 @@ SET_BY_S = 0.25
 SLEW = 0.5
 
 
-class Pace:
+class TurnPace:
     """How much may be decided in one turn: nothing while resting, else a slice, and how long to rest after it."""
 
     def __init__(self, clock: Clock, rest_until: float, *, rush: bool = False) -> None:
@@ -74,7 +74,7 @@ class Shell:
     def __init__(
         self,
         engine: Engine,
-        act: Act,
+        act: Actor,
         pds: PdOf,
         clock: Clock,
         recorder: Recorder,
@@ -162,7 +162,7 @@ class Shell:
         self._news.clear()
         events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
         if events or self._is_due():
-            pace = Pace(self._clock, self._rest_until, rush=self.in_a_rush())
+            pace = TurnPace(self._clock, self._rest_until, rush=self.in_a_rush())
             self._start(self.engine.handle_all(events or (Tick(),), self.now(), pace.enough))
             self._rest_until = pace.rest_until()
         if self._on_turn is not None:

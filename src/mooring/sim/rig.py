@@ -21,7 +21,7 @@ import msgspec
 from mooring.clients.ports import PlacementDriver
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.process.admission.configurations import Address
+from mooring.process.admission.configurations import WebhookAddress
 from mooring.process.assemble import capabilities
 from mooring.process.replica import Replica
 from mooring.process.settings.config import Config
@@ -64,7 +64,7 @@ class Rig:
         self.calls_in_vain = 0
         self._kill: tuple[int, str] | None = None
         self._started = 0
-        address = Address(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
+        address = WebhookAddress(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
         webhook_route.serve(self.api.admission, address, self._serving)
 
     # ── Replicas ──────────────────────────────────────────────────────────────────────────────────────────────

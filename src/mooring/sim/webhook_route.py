@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from mooring.clients.ports import Json
-from mooring.process.admission.configurations import OWNED_PODS, SPEAKING_WORKLOADS, Address
+from mooring.process.admission.configurations import OWNED_PODS, SPEAKING_WORKLOADS, WebhookAddress
 from mooring.process.replica import Replica
 from mooring.sandbox.apiserver.admission import Admission, Webhook
 
 _OWNED = ("pod-template-hash", "statefulset.kubernetes.io/pod-name")
 
 
-def serve(admission: Admission, address: Address, replicas: Callable[[], Sequence[Replica]]) -> None:
+def serve(admission: Admission, address: WebhookAddress, replicas: Callable[[], Sequence[Replica]]) -> None:
     """Answer the calls that our webhook configurations make the sandbox's API server send."""
 
     def answer(path: str) -> Webhook:
@@ -53,7 +53,7 @@ def serve(admission: Admission, address: Address, replicas: Callable[[], Sequenc
     )
 
 
-def _service_url(address: Address, path: str) -> str:
+def _service_url(address: WebhookAddress, path: str) -> str:
     return f"https://{address.service}.{address.namespace}.svc:443{path}"
 
 

@@ -8,7 +8,7 @@ from mooring.capabilities.fleet.live.node_metadata import APPLIED, bring_up_to_d
 from mooring.capabilities.fleet.live.store import Decisions, Member
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.labels import Renderer
-from mooring.capabilities.fleet.planner.plan import Change, Verb
+from mooring.capabilities.fleet.planner.plan import PlanChange, Verb
 from mooring.core.model.cluster import ConfigMap, Node, Taint
 from mooring.core.model.instructions import EditTaints, Patch
 from tests.capabilities.fleet.fleet_making import NOW, m, template
@@ -78,7 +78,7 @@ def test_an_unreadable_note_of_ours_is_written_anew(broken):
 
 def test_the_ledger_reads_back_what_it_wrote_and_forgets_the_oldest():
     """F9: decisions with their revision, what is pending, and a bounded history."""
-    ledger, changes = EMPTY, [Change("10.0.0.1", "S1", Verb.ADD, "score 1000")]
+    ledger, changes = EMPTY, [PlanChange("10.0.0.1", "S1", Verb.ADD, "score 1000")]
     for number in range(5):
         members = tuple(Member(f"10.0.0.{n}", n == 0, None, f"S{n}") for n in range(number + 1))
         data = next_data(ledger, Decisions("r", members), "increase-workers", changes, NOW, keep=3)

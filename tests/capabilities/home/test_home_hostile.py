@@ -7,7 +7,7 @@ import pytest
 from mooring.capabilities.home.capability import AGAIN_S, Home
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.report import report
 from mooring.capabilities.home.reservation import reservation_taint
 from mooring.core.model.cluster import Taint
@@ -121,7 +121,7 @@ def test_a_label_of_a_cluster_that_says_neither_is_told(scenario, label, value):
     (told,) = [i for i in answer.instructions if isinstance(i, EmitEvent)]
     assert told.warning
     member_set = member_set_by_key(KEY, scenario.world, HomePolicy())
-    assert (member_set.mode, member_set.reserves_nodes) == (Mode.REQUIRE, False)
+    assert (member_set.mode, member_set.reserves_nodes) == (HomeMode.REQUIRE, False)
 
 
 # ── Who is wanted ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from mooring.core.model.cluster import Taint
 from mooring.core.model.instructions import EditTaints
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.sandbox.cluster import Cluster
 
 FOREIGN = {"key": "team/gpu", "effect": "NoExecute", "value": "yes", "timeAdded": "2026-01-01T00:00:00Z"}
@@ -30,7 +30,7 @@ def cluster() -> Cluster:
 async def carry_out(cluster: Cluster, api=None, **how) -> Reason | None:
     uid = cluster.store.get(Kind.NODE, "", "n0")["metadata"]["uid"]
     write = EditTaints(**{"id": "i1", "node": "n0", "uid": uid, **how})
-    return (await Act(api or cluster.api, None, Fence()).carry_out(write)).reason
+    return (await Actor(api or cluster.api, None, Fence()).carry_out(write)).reason
 
 
 def node(cluster: Cluster) -> dict:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.wire import BadRequestError
 from mooring.core.model.cluster import Owner
 from mooring.core.model.kinds import Kind
@@ -252,7 +252,7 @@ def test_the_shape_of_a_real_scheduler(scenario):
 
 def test_policy_default_and_label_decide_the_mode(scenario, pod_in_request):
     """The installation's default is a wish where it says so, and one cluster may still insist."""
-    wish = HomePolicy(mode=Mode.PREFER)
+    wish = HomePolicy(mode=HomeMode.PREFER)
     scenario.cluster({"demo-tidb-2": "n2"})
     assert scenario.ask("filter", pod_in_request("demo-tidb-2"), NAMES, wish)["NodeNames"] == NAMES
     scenario.cluster({"demo-tidb-2": "n2"}, labels={"mooring.dev/home": "require"})

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.auth import REREAD_S, Credential, Credentials, tls_context
-from mooring.clients.kube.config import ConfigError, Connection, Exec, Pem, User
+from mooring.clients.kube.config import Connection, Exec, KubeconfigError, Pem, User
 from mooring.clients.ports import RefusedError
 
 V1 = "client.authentication.k8s.io/v1"
@@ -83,7 +83,7 @@ async def test_a_missing_or_empty_token_file_is_named(tmp_path, content):
     file = tmp_path / "token"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ConfigError, match=f"token file {file}"):
+    with pytest.raises(KubeconfigError, match=f"token file {file}"):
         await Credentials(connection(User(token_file=file))).current()
 
 
@@ -127,7 +127,7 @@ async def test_a_plugin_gets_its_arguments_environment_and_the_cluster(tmp_path)
 )
 async def test_what_a_plugin_does_wrong_is_said(tmp_path, body, says):
     """One sentence with the plugin's name and its own last words."""
-    with pytest.raises(ConfigError, match=says) as raised:
+    with pytest.raises(KubeconfigError, match=says) as raised:
         await Credentials(connection(User(exec=plugin(tmp_path, body)))).current()
     assert str(tmp_path / "plugin") in str(raised.value)
 
@@ -135,15 +135,15 @@ async def test_what_a_plugin_does_wrong_is_said(tmp_path, body, says):
 async def test_a_plugin_that_is_not_installed_says_how_to(tmp_path):
     """The kubeconfig's own hint is passed on."""
     missing = Exec(command=str(tmp_path / "nope"), api_version=V1, install_hint="brew install nope")
-    with pytest.raises(ConfigError, match=r"no such file or directory; install it .* brew install nope"):
+    with pytest.raises(KubeconfigError, match=r"no such file or directory; install it .* brew install nope"):
         await Credentials(connection(User(exec=missing))).current()
 
 
 def test_tls_says_what_is_wrong_with_certificates():
     """Rubbish in place of a CA or of a client certificate is one sentence, not an SSL error later."""
-    with pytest.raises(ConfigError, match="certificate authority of context test"):
+    with pytest.raises(KubeconfigError, match="certificate authority of context test"):
         tls_context(Connection(server="https://x", ca=Pem(data="rubbish"), source="context test"), Credential())
-    with pytest.raises(ConfigError, match="client certificate of context test"):
+    with pytest.raises(KubeconfigError, match="client certificate of context test"):
         tls_context(
             Connection(server="https://x", source="context test"), Credential(certificate_pem="no", key_pem="no")
         )

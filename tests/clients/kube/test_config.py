@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.clients.kube.config import ConfigError, load
+from mooring.clients.kube.config import KubeconfigError, load
 
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
 
@@ -78,7 +78,9 @@ def test_the_home_directory_comes_next_and_then_the_pod(tmp_path):
 
 def test_nothing_found_says_what_would_help(tmp_path):
     """Three ways to go on, in one sentence."""
-    with pytest.raises(ConfigError, match=r"--kubeconfig FILE, set KUBECONFIG, or create .*KUBERNETES_SERVICE_HOST"):
+    with pytest.raises(
+        KubeconfigError, match=r"--kubeconfig FILE, set KUBECONFIG, or create .*KUBERNETES_SERVICE_HOST"
+    ):
         load(env={"HOME": str(tmp_path)})
 
 
@@ -86,14 +88,14 @@ def test_a_user_without_a_home_has_no_kubeconfig(monkeypatch):
     """A container's user may have neither HOME nor a line in passwd: the sentence above, no traceback."""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 65532)
-    with pytest.raises(ConfigError, match=r"create ~/\.kube/config"):
+    with pytest.raises(KubeconfigError, match=r"create ~/\.kube/config"):
         load(env={})
 
 
 def test_a_pod_without_service_account_says_so(tmp_path):
     """automountServiceAccountToken: false is the usual cause."""
     env = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    with pytest.raises(ConfigError, match="automountServiceAccountToken"):
+    with pytest.raises(KubeconfigError, match="automountServiceAccountToken"):
         load(env=env, service_account_dir=tmp_path / "none")
 
 
@@ -129,7 +131,7 @@ def test_an_exec_plugin_with_a_slash_lies_beside_the_file(tmp_path):
 def test_what_is_wrong_is_said_with_the_file_and_what_would_be_right(tmp_path, changes, says):
     """Each usual mistake has its sentence, and the sentence names the file."""
     file = kubeconfig(tmp_path / "config", **changes)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(KubeconfigError) as raised:
         load(file)
     assert says in str(raised.value)
     assert str(file) in str(raised.value)
@@ -140,11 +142,11 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path, content):
     """Any bytes end in a ConfigError that names the file."""
     file = tmp_path / "config"
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match=str(file)):
+    with pytest.raises(KubeconfigError, match=str(file)):
         load(file)
 
 
 def test_a_path_given_by_the_user_must_exist(tmp_path):
     """--kubeconfig with a typo is not silently replaced by another file."""
-    with pytest.raises(ConfigError, match="cannot be read: no such file"):
+    with pytest.raises(KubeconfigError, match="cannot be read: no such file"):
         load(tmp_path / "nope", env={"HOME": str(tmp_path)})

@@ -48,7 +48,7 @@ def test_both_ways_in_share():
 
 def test_tables_stay_bounded():
     """However many templates come and go, a table holds no more than twice its size, and the ones in use stay shared."""
-    table: sharing.Shared[int, str] = sharing.Shared(100)
+    table: sharing.SharedValues[int, str] = sharing.SharedValues(100)
     for number in range(10_000):
         assert table.get(number) is None
         table.put(number, str(number))

@@ -23,7 +23,7 @@ from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME, Mark, read_mark, read_marks, write_mark, write_marks
 from mooring.process.admission.certificates import SETTLED_S
-from mooring.process.admission.configurations import Address
+from mooring.process.admission.configurations import WebhookAddress
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.settings.config import Config
@@ -197,7 +197,9 @@ def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
     that one of them vouches for."""
 
     async def scenario(rig):
-        keeper = WebhookReconciler(rig.api, rig.clock, ReloadingTls(), Address("mooring-system"), leads=lambda: True)
+        keeper = WebhookReconciler(
+            rig.api, rig.clock, ReloadingTls(), WebhookAddress("mooring-system"), leads=lambda: True
+        )
 
         async def looked(count):
             await keeper.turn()

@@ -6,7 +6,7 @@ from mooring.capabilities.registry import descriptors
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RESERVED_TAINT, RETIRING, Mark, write_mark, write_marks
 from mooring.install.cleanup.remove import traces
-from mooring.process.admission.configurations import Address, configurations, install
+from mooring.process.admission.configurations import WebhookAddress, configurations, install
 
 
 async def cleaned(rig) -> list[str]:
@@ -102,7 +102,7 @@ def test_interrupted_anywhere_it_is_run_again(played):
         await rig.cluster.pd["tidb", "demo"].add_evict_leader(store(rig))
         memory = {"metadata": {"annotations": {HOME: "{}"}}}
         await rig.api.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", memory)
-        await install(rig.api, configurations(Address("mooring-system"), b"ca"))
+        await install(rig.api, configurations(WebhookAddress("mooring-system"), b"ca"))
         for kind, name in (*(ours for one in descriptors() for ours in one.objects), (Kind.LEASE, "mooring")):
             await rig.api.create(kind, {"metadata": {"namespace": "mooring-system", "name": name}})
 

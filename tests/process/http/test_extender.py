@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.verbs import Answer, Verbs
+from mooring.capabilities.home.verbs import VerbAnswer, Verbs
 from mooring.core.model.events import Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
@@ -26,7 +26,7 @@ MEMBER = {"Pod": POD, "Nodes": None, "NodeNames": ["n0", "n1"]}
 
 
 class Broken(Verbs):
-    def filter(self, body: bytes) -> Answer:
+    def filter(self, body: bytes) -> VerbAnswer:
         raise RuntimeError("a defect of ours")
 
 

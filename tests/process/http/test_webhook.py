@@ -13,7 +13,7 @@ import jsonpatch
 import pytest
 
 from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.admission.decide import Admission
+from mooring.capabilities.mix.admission.decide import MixAdmission
 from mooring.capabilities.mix.labels import ENABLED
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.cluster import Owner, ReplicaSet, Workload
@@ -58,7 +58,7 @@ class Stand:
         book = SlotBook()
         self.world.register(book)
         self.reviewer = Reviewer(
-            Admission(MixPolicy(), book),
+            MixAdmission(MixPolicy(), book),
             self.world,
             time.monotonic,
             SystemChance(),

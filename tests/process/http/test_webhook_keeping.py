@@ -10,7 +10,7 @@ from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SETTLED_S, split_bundle
-from mooring.process.admission.configurations import NAME, Address, configurations, install, uninstall
+from mooring.process.admission.configurations import NAME, WebhookAddress, configurations, install, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.lease.peers import address_of, advertised, identity_with
@@ -37,7 +37,7 @@ def bundle(rig: Rig) -> tuple[bytes, ...]:
 
 def test_safe_by_construction():
     """Fail open, two seconds, kube-system and our own namespace left out, only pods that can be ours."""
-    wanted = configurations(Address("own", url="https://127.0.0.1:9443/"), b"ca")
+    wanted = configurations(WebhookAddress("own", url="https://127.0.0.1:9443/"), b"ca")
     pods, workloads = (wanted[kind]["webhooks"][0] for kind in KINDS)
     for hook in (pods, workloads):
         assert hook["failurePolicy"] == "Ignore"
@@ -53,10 +53,10 @@ def test_safe_by_construction():
 @pytest.mark.parametrize(
     ("address", "names"),
     [
-        (Address("own", "https://127.0.0.1:9443"), ["127.0.0.1"]),
-        (Address("own", "https://[::1]:9443/x"), ["::1"]),
-        (Address("own", "https://hook.example.com"), ["hook.example.com"]),
-        (Address("own"), ["mooring-webhook.own.svc", "mooring-webhook.own.svc.cluster.local"]),
+        (WebhookAddress("own", "https://127.0.0.1:9443"), ["127.0.0.1"]),
+        (WebhookAddress("own", "https://[::1]:9443/x"), ["::1"]),
+        (WebhookAddress("own", "https://hook.example.com"), ["hook.example.com"]),
+        (WebhookAddress("own"), ["mooring-webhook.own.svc", "mooring-webhook.own.svc.cluster.local"]),
     ],
 )
 def test_the_certificate_carries_the_name_it_is_asked_by(address, names):
@@ -93,7 +93,7 @@ def test_they_belong_to_our_namespace():
     them is touched."""
 
     async def scenario(rig: Rig) -> None:
-        await install(rig.api, configurations(Address(OWN), b"ca"))
+        await install(rig.api, configurations(WebhookAddress(OWN), b"ca"))
         before = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
         await rig.api.replace(
             Kind.MUTATING_WEBHOOK, before | {"metadata": before["metadata"] | {"annotations": {"a": "b"}}}
@@ -114,7 +114,7 @@ def test_switched_off_takes_them_away():
     """With Mix off, the next leader removes what an earlier one installed, and only what carries our label."""
 
     async def scenario(rig: Rig) -> None:
-        wanted = configurations(Address(OWN), b"ca")
+        wanted = configurations(WebhookAddress(OWN), b"ca")
         await install(rig.api, wanted)
         rig.start()
         await rig.until(lambda: hooks(rig) == [])
@@ -143,9 +143,9 @@ def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
             return getattr(self.api, name)
 
     async def scenario(rig: Rig) -> None:
-        await install(rig.api, configurations(Address(OWN), b"ca"))
+        await install(rig.api, configurations(WebhookAddress(OWN), b"ca"))
         keeper = WebhookReconciler(
-            Away(rig.api), rig.clock, ReloadingTls(), Address(OWN), leads=lambda: True, serves=False
+            Away(rig.api), rig.clock, ReloadingTls(), WebhookAddress(OWN), leads=lambda: True, serves=False
         )
         task = asyncio.get_running_loop().create_task(keeper.run())
         await rig.until(lambda: hooks(rig) == [], limit_s=60)
@@ -158,7 +158,7 @@ def test_one_that_stops_leaves_the_address_of_another_who_came_after():
     """Two processes outside a cluster: the one that stops takes its own configurations away, never its successor's."""
 
     async def scenario(rig: Rig) -> None:
-        mine, theirs = (Address(OWN, f"https://127.0.0.1:{port}") for port in (9443, 9444))
+        mine, theirs = (WebhookAddress(OWN, f"https://127.0.0.1:{port}") for port in (9443, 9444))
         await install(rig.api, configurations(mine, b"ca"))
         await install(rig.api, configurations(theirs, b"ca"))
         assert await uninstall(rig.api, mine) == []
@@ -185,8 +185,8 @@ def test_a_configuration_that_vanishes_while_it_is_replaced_is_made_anew_at_once
             return getattr(self.api, name)
 
     async def scenario(rig: Rig) -> None:
-        await install(rig.api, configurations(Address(OWN, "https://127.0.0.1:9443"), b"ca"))
-        wanted = configurations(Address(OWN, "https://127.0.0.1:9444"), b"ca")
+        await install(rig.api, configurations(WebhookAddress(OWN, "https://127.0.0.1:9443"), b"ca"))
+        wanted = configurations(WebhookAddress(OWN, "https://127.0.0.1:9444"), b"ca")
         assert await install(Vanishing(rig.api), wanted) == [f"create {kind}" for kind in KINDS]
         assert all(hook["clientConfig"]["url"].startswith("https://127.0.0.1:9444/") for hook in hooks(rig))
 
@@ -231,7 +231,7 @@ def test_a_rotation_as_it_is_lived():
         calendar = Calendar()
         fronts = ReloadingTls(), ReloadingTls()
         leader, follower = (
-            WebhookReconciler(rig.api, calendar, front, Address(OWN), leads=lambda leads=leads: leads)
+            WebhookReconciler(rig.api, calendar, front, WebhookAddress(OWN), leads=lambda leads=leads: leads)
             for front, leads in zip(fronts, (True, False), strict=True)
         )
 
@@ -273,7 +273,7 @@ class Pair:
         self.leads = 0
         self.keepers = [
             WebhookReconciler(
-                rig.api, self.calendar, front, Address(OWN), leads=lambda number=number: self.leads == number
+                rig.api, self.calendar, front, WebhookAddress(OWN), leads=lambda number=number: self.leads == number
             )
             for number, front in enumerate(self.fronts)
         ]

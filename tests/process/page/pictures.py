@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from mooring.process.http.frames import Frame, Table
+from mooring.process.http.frames import Frame, FrameTable
 
 NOW = 1_767_261_782.0  # 10:03:02
 
@@ -27,8 +27,8 @@ def head(**more: Any) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]], total: int = 0, **sums: Any) -> Table:
-    return Table({row["id"]: row for row in rows}, total or len(rows), sums)
+def table(rows: list[dict[str, Any]], total: int = 0, **sums: Any) -> FrameTable:
+    return FrameTable({row["id"]: row for row in rows}, total or len(rows), sums)
 
 
 def line(op: str, at: float, state: str, source: str, words: str, about: str) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def busy() -> Frame:
     }
     sums = {"on-demand": 2961, "spot": 2029, "leaving": 9, "unknown": 1, "unplaced": 0, "quiet": 4997}
     return Frame(NOW, words, {
-        "map": Table(tiles(), 24, {"ok": 18, "silent": 1, "interrupted": 1, "cordoned": 1, "leaving": 1, "reserved": 1}),
-        "moves": Table(moves, len(moves)),
+        "map": FrameTable(tiles(), 24, {"ok": 18, "silent": 1, "interrupted": 1, "cordoned": 1, "leaving": 1, "reserved": 1}),
+        "moves": FrameTable(moves, len(moves)),
         "queue": table(queue, blocked=1, moving=2, waiting=2),
         "stores": table(stores),
         "nodes": table(nodes, 5000, **sums),
@@ -177,7 +177,7 @@ def demo() -> Frame:
         f"{k}": ["pod", rows[f"s{k}"][7][0], f"s{k}", f"n{13 - k}", "moving", "", rows[f"n{13 - k}"][7][1]]
         for k in range(1, 13)
     }
-    frame.tables |= {"map": Table(rows, 24, {"ok": 12, "interrupted": 12}), "moves": Table(moves, 12)}
+    frame.tables |= {"map": FrameTable(rows, 24, {"ok": 12, "interrupted": 12}), "moves": FrameTable(moves, 12)}
     lost = {"with": {"pods": 0, "leaders": 0, "quorum": 0}, "without": {"pods": 12, "leaders": 1210, "quorum": 1}}
     act = {"number": 3, "of": 7, "title": "all 12 spot nodes get notice", **lost}
     said = (
@@ -202,7 +202,7 @@ def hundreds(nodes: int = 500) -> Frame:
         found[7] = []
         rows[f"ip-10-0-{k}"] = found
     states = Counter(row[2] for row in rows.values())
-    frame.tables |= {"map": Table(rows, nodes, dict(states)), "moves": Table()}
+    frame.tables |= {"map": FrameTable(rows, nodes, dict(states)), "moves": FrameTable()}
     return frame
 
 
@@ -227,5 +227,5 @@ def nothing() -> Frame:
     late = ["waits for the first list of pods", "PD of tidb/demo does not answer"]
     empty = head(identity="mooring-1", leader="", leading=False, deciding=False, not_ready=late, features=["handoff"])
     return Frame(
-        NOW, empty, {name: Table() for name in ("map", "moves", "queue", "stores", "nodes", "racks", "timeline")}
+        NOW, empty, {name: FrameTable() for name in ("map", "moves", "queue", "stores", "nodes", "racks", "timeline")}
     )

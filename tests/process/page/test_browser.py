@@ -13,7 +13,7 @@ import pytest
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
-from mooring.process.http.frames import Frame, Table
+from mooring.process.http.frames import Frame, FrameTable
 from mooring.process.http.stream import difference, event, picture
 from tests.process.page.chromium import Tab
 
@@ -294,7 +294,7 @@ async def test_a_replica_that_is_cut_off_looks_stale(site, tab):
 def frame(number: int, rows: int = 12) -> Frame:
     """One moment of a busy day: every row changes."""
     tables = {
-        name: Table(
+        name: FrameTable(
             {f"{k}": {"id": f"{k}", "state": "moving", "what": f"{number}", "at": number} for k in range(rows)}, rows
         )
         for name in ("queue", "stores", "nodes", "racks")
@@ -303,7 +303,9 @@ def frame(number: int, rows: int = 12) -> Frame:
         f"{k}": {"id": f"{k}", "at": number, "op": f"{k}", "state": "finished", "words": f"{k}", "steps": []}
         for k in range(number + 60, number, -1)
     }
-    return Frame(float(number), {"needs": 0, "identity": "recorded"}, {**tables, "timeline": Table(entries, number)})
+    return Frame(
+        float(number), {"needs": 0, "identity": "recorded"}, {**tables, "timeline": FrameTable(entries, number)}
+    )
 
 
 async def test_an_hour_of_frames_leaves_the_heap_flat(tab):
@@ -357,10 +359,12 @@ async def test_what_objects_are_called_is_never_markup(tab, browser):
     act = {"number": 1, "of": 2, "title": HOSTILE, "command": HOSTILE, "said": HOSTILE}
     head |= {"cluster": HOSTILE, "needs_do": HOSTILE, "act": act}
     row |= {"words": HOSTILE, "steps": [[1.0, HOSTILE, HOSTILE]]}
-    tables = {name: Table({HOSTILE: row}, 1, {"lost": {HOSTILE: HOSTILE}, "bars": {HOSTILE: [1, 2]}}) for name in VIEWS}
+    tables = {
+        name: FrameTable({HOSTILE: row}, 1, {"lost": {HOSTILE: HOSTILE}, "bars": {HOSTILE: [1, 2]}}) for name in VIEWS
+    }
     tables |= {
-        "map": Table({HOSTILE: map_row}, 1, {HOSTILE: 1}),
-        "moves": Table({HOSTILE: [HOSTILE] * 6, "2": ["pod", HOSTILE, HOSTILE, HOSTILE, "moving", HOSTILE]}, 2),
+        "map": FrameTable({HOSTILE: map_row}, 1, {HOSTILE: 1}),
+        "moves": FrameTable({HOSTILE: [HOSTILE] * 6, "2": ["pod", HOSTILE, HOSTILE, HOSTILE, "moving", HOSTILE]}, 2),
     }
     await recording(tab, event("snapshot", 1, picture(Frame(1.0, head, tables))))
     await tab.until("mooring.page.ended && document.querySelector('#queue .body').innerText.includes('onerror')")
@@ -450,7 +454,7 @@ async def test_what_one_stands_on_stays_under_the_finger(tab, browser):
         rows = {
             k: {"id": k, "state": "waiting", "op": k, "what": f"work {k}", "subject": f"operator/{k}"} for k in order
         }
-        tables = {name: Table() for name in VIEWS} | {"queue": Table(rows, len(rows))}
+        tables = {name: FrameTable() for name in VIEWS} | {"queue": FrameTable(rows, len(rows))}
         return event("snapshot", number, picture(Frame(float(number), {"needs": 0}, tables)))
 
     await recording(tab, moment(1, "123456"), "1")

@@ -19,7 +19,7 @@ from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
 from mooring.process.http import pagerows
-from mooring.process.http.frames import Begun, Frame, Framer, Table, silent_s, whole
+from mooring.process.http.frames import Begun, Frame, Framer, FrameTable, silent_s, whole
 from mooring.process.http.page import POLICY
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.http.stream import Hub, difference, picture
@@ -52,7 +52,7 @@ def applied(before: dict, delta: dict) -> dict:
 
 
 tables = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 3), max_size=6).map(
-    lambda rows: Table({k: {"id": k, "n": v} for k, v in rows.items()}, len(rows), {"sum": sum(rows.values())})
+    lambda rows: FrameTable({k: {"id": k, "n": v} for k, v in rows.items()}, len(rows), {"sum": sum(rows.values())})
 )
 frames = st.builds(
     lambda at, head, found: Frame(at, {"needs": head}, dict(zip(VIEWS, found, strict=True))),
@@ -74,8 +74,8 @@ def test_deltas_add_up_to_the_newest_snapshot(run):
 
 def test_nothing_new_is_a_delta_of_a_few_bytes():
     """While nothing happens a beat goes out, and only a beat."""
-    frame = Frame(1.0, {"needs": 0}, {name: Table() for name in VIEWS})
-    assert difference(frame, Frame(2.0, {"needs": 0}, {name: Table() for name in VIEWS})) == {"as_of": 2.0}
+    frame = Frame(1.0, {"needs": 0}, {name: FrameTable() for name in VIEWS})
+    assert difference(frame, Frame(2.0, {"needs": 0}, {name: FrameTable() for name in VIEWS})) == {"as_of": 2.0}
 
 
 def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timeline():
@@ -176,7 +176,7 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
     class Still(Framer):
         async def build(self):
             await asyncio.sleep(0.01)
-            return Frame(1.0, {"n": hub.built}, {name: Table() for name in VIEWS})
+            return Frame(1.0, {"n": hub.built}, {name: FrameTable() for name in VIEWS})
 
     hub = Hub(Still(lambda: None), tick_s=3600)
     app = web.Application()
@@ -285,7 +285,7 @@ async def test_a_viewer_before_the_first_replica_waits_without_spinning():
         ready = False
 
         async def build(self):
-            return Frame(1.0, {}, {name: Table() for name in VIEWS}) if self.ready else None
+            return Frame(1.0, {}, {name: FrameTable() for name in VIEWS}) if self.ready else None
 
     framer = Later(lambda: None)
     hub = Hub(framer, tick_s=3600)

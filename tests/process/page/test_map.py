@@ -13,7 +13,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import PdOperator
 from mooring.core.world.world import World
 from mooring.demo.acts.mode_change import ModeChange
-from mooring.demo.acts.notice import Notice
+from mooring.demo.acts.notice import NoticeAct
 from mooring.demo.day import Day
 from mooring.process.http.frames import Framer
 from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, READY, STARTING, MapRows
@@ -145,7 +145,7 @@ def test_moves_are_told_in_words_with_where_they_went():
             framer.listen()
             return await super().play(stage)
 
-    day.run((Listening, Notice), around=Around)
+    day.run((Listening, NoticeAct), around=Around)
     words = [row["words"] for row in told.values()]
     moved = [w for w in words if w.startswith("shop/web-") and "custom 3 wants 3" in w]
     assert len(moved) == 1 and " went spot s" in moved[0] and " → on-demand n" in moved[0], moved

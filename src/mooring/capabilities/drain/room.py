@@ -27,7 +27,7 @@ class Bar(StrEnum):
     FULL = "full"
 
 
-class Needs(msgspec.Struct, frozen=True):
+class RoomNeeds(msgspec.Struct, frozen=True):
     """What a pod asks of a node."""
 
     shape: PodShape
@@ -69,7 +69,7 @@ def closed_by(node: Node) -> Bar | None:
     return Bar.NOT_READY if node.ready != "True" or node.deletion_at is not None else None
 
 
-def bar_of(node: Node, needs: Needs, interrupted: Collection[str] = ()) -> Bar | None:
+def bar_of(node: Node, needs: RoomNeeds, interrupted: Collection[str] = ()) -> Bar | None:
     """The first thing that keeps the pod off this node; None: nothing but, perhaps, its size."""
     if node.name in interrupted:
         return Bar.INTERRUPTED

@@ -62,7 +62,7 @@ TURN_S = 5.0
 NO_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType({})
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedRecord(msgspec.Struct, frozen=True):
     """The last record that was asked for, when last, and since when: a write that has no effect must not be repeated in
     a loop."""
 
@@ -74,7 +74,7 @@ class Asked(msgspec.Struct, frozen=True):
 class HomeNotes(msgspec.Struct, frozen=True):
     """Soft memory of one set of members."""
 
-    asked: Asked | None = None
+    asked: AskedRecord | None = None
     #: (member, uid) of pods that have had a reservation: what a person removed is not put back for the same pod.
     reserved: frozenset[tuple[str, str]] = frozenset()
 
@@ -167,17 +167,17 @@ class Home:
         )
 
     def _write(
-        self, member_set: MemberSet, pods: dict[str, Pod], asked: Asked | None, now: float
-    ) -> tuple[Patch | None, float | None, Asked | None]:
+        self, member_set: MemberSet, pods: dict[str, Pod], asked: AskedRecord | None, now: float
+    ) -> tuple[Patch | None, float | None, AskedRecord | None]:
         found = record(member_set, pods, self.policy, now)
         patch = patch_of(member_set, found)
         if patch is None:
             return None, found.again_at, None
         if asked is None or asked.record != found:
-            return patch, found.again_at, Asked(found, now, now)
+            return patch, found.again_at, AskedRecord(found, now, now)
         if now < asked.at + AGAIN_S:
             return None, asked.at + AGAIN_S, asked
-        return patch, found.again_at, Asked(found, now, asked.since)
+        return patch, found.again_at, AskedRecord(found, now, asked.since)
 
     def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         return next_reservation_step(running, world, self.policy, now)
@@ -194,7 +194,7 @@ class Home:
         return explain(subject, world, self.policy)
 
 
-def _unwritten(member_set: MemberSet, asked: Asked | None) -> Verdict | None:
+def _unwritten(member_set: MemberSet, asked: AskedRecord | None) -> Verdict | None:
     """The same record, asked for again and again, and never there."""
     if asked is None or asked.at - asked.since < TRIES * AGAIN_S:
         return None

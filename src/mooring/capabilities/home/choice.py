@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.capabilities.home.members import MemberSet, member_set_of
 from mooring.capabilities.home.memory import last_home
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.reservation import reservation_on
 from mooring.core.model.cluster import Owner
 from mooring.core.model.marks import RESERVED_TAINT
@@ -31,7 +31,7 @@ class HomeMember(msgspec.Struct, frozen=True, gc=False):
     home: str
 
 
-class Choice(msgspec.Struct, frozen=True, gc=False):
+class HomeChoice(msgspec.Struct, frozen=True, gc=False):
     """`only` set: that node and no other. Else all candidates but `without`."""
 
     reason: Reason
@@ -55,14 +55,14 @@ def home_member(
     return None if member_set is None else HomeMember(namespace, name, member_set, last_home(member_set, name, world))
 
 
-def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> Choice:
-    if pod.home in names and pod.member_set.mode is Mode.REQUIRE:
-        return Choice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
+def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> HomeChoice:
+    if pod.home in names and pod.member_set.mode is HomeMode.REQUIRE:
+        return HomeChoice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
     taken = _reserved_for_others(pod, names, world)
     reason = _why_all(pod, names)
     if taken and len(taken) < len(names):
-        return Choice(reason, without=taken)
-    return Choice(reason)
+        return HomeChoice(reason, without=taken)
+    return HomeChoice(reason)
 
 
 def _why_all(pod: HomeMember, names: Sequence[str]) -> Reason:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mooring.capabilities.home.members import LABEL, MemberSet, member_set_of
 from mooring.capabilities.home.memory import home_of, last_home, recorded
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_reservation_taint, reservation_on
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Line
@@ -27,7 +27,7 @@ def explain(subject: str, world: WorldRead, policy: HomePolicy) -> Iterator[Line
 
 def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Line]:
     home = home_of(member_set, pod.name) if pod.node else last_home(member_set, pod.name, world)
-    must = "goes back there" if member_set.mode is Mode.REQUIRE else "prefers to go back there"
+    must = "goes back there" if member_set.mode is HomeMode.REQUIRE else "prefers to go back there"
     if not home:
         left = recorded(member_set, pod.name)
         said = f"it was moved off {left}, and where it lands is its home" if left else "no home is written down yet"

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import COMPONENT, INSTANCE, TidbCluster
@@ -25,7 +25,7 @@ SET: Final = "set"
 ALLOWED: Final = ("true", "require", "prefer", "false")
 #: What RESERVE_NODE may say.
 YES_OR_NO: Final = ("true", "false")
-_MODES: Final = {"require": Mode.REQUIRE, "prefer": Mode.PREFER}
+_MODES: Final = {"require": HomeMode.REQUIRE, "prefer": HomeMode.PREFER}
 
 
 class MemberSet(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
 
     #: The TidbCluster or StatefulSet that remembers.
     keeper: TidbCluster | Workload
-    mode: Mode
+    mode: HomeMode
     reserves_nodes: bool
     #: The StatefulSet behind it, when it is a plain one.
     set: Workload | None

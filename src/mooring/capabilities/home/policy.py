@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 
-class Mode(StrEnum):
+class HomeMode(StrEnum):
     #: While its home is among the candidates, a member goes nowhere else.
     REQUIRE = "require"
     #: Its home gets the highest score, and the scheduler weighs it against the rest.
@@ -18,7 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: For members whose TidbCluster or StatefulSet has no label: `require` the home, or `prefer` it.
-    mode: Mode = Mode.REQUIRE
+    mode: HomeMode = HomeMode.REQUIRE
     #: A reservation is given up this long after the old pod's grace has ended.
     hold_s: Seconds = 120.0
     #: How long tidb-operator gets to write a member's node itself (its resync takes 30 s).

@@ -46,7 +46,7 @@ INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 LINGER_S: Final = 1.0
 
 
-class Why(msgspec.Struct, frozen=True, gc=False):
+class ReserveReason(msgspec.Struct, frozen=True, gc=False):
     """Why a reservation ends."""
 
     reason: Reason
@@ -116,7 +116,7 @@ def _next(
         return NextStep(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the reservation with it"))
     mark = reservation_on(node)
     ours = mark is not None and mark.pod == pod_key
-    over = Why(Reason.FEATURE_OFF, "home was switched off") if running.off else None
+    over = ReserveReason(Reason.FEATURE_OFF, "home was switched off") if running.off else None
     over = over or _over(running.operator, node, world, policy, now)
     if not ours and notes.get("held") and _taint_left(node, pod_key):
         # Its mark was taken away by hand and the taint was not: that one is ours, and nothing else would remove it.
@@ -173,29 +173,29 @@ def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_:
     )
 
 
-def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, now: float) -> Why | None:
+def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, now: float) -> ReserveReason | None:
     args = operator.args
     namespace, _, name = args["pod"].partition("/")
     member_set = member_set_by_key(args["members"], world, policy)
     if member_set is None or not member_set.wants(name):
-        return Why(Reason.SUBJECT_GONE, f"{name} is no longer wanted")
+        return ReserveReason(Reason.SUBJECT_GONE, f"{name} is no longer wanted")
     if not member_set.reserves_nodes:
-        return Why(Reason.WITHDRAWN, f"{RESERVE_NODE} was removed")
+        return ReserveReason(Reason.WITHDRAWN, f"{RESERVE_NODE} was removed")
     pod = world.pod(Key(namespace, name))
     if pod is not None and moved_off(pod):
-        return Why(Reason.WITHDRAWN, f"{name} is being moved off {node.name}")
+        return ReserveReason(Reason.WITHDRAWN, f"{name} is being moved off {node.name}")
     if pod is not None and not pod.terminating:
         if pod.node:
             if pod.node == node.name:
-                return Why(Reason.DONE, f"{name} is back on {node.name}", home=True)
-            return Why(Reason.DONE, f"{name} went to {pod.node} instead")
+                return ReserveReason(Reason.DONE, f"{name} is back on {node.name}", home=True)
+            return ReserveReason(Reason.DONE, f"{name} went to {pod.node} instead")
         if not tolerates_reservation(pod):
-            return Why(Reason.MISCONFIGURED, f"the new {name} does not tolerate {RESERVED_TAINT}")
+            return ReserveReason(Reason.MISCONFIGURED, f"the new {name} does not tolerate {RESERVED_TAINT}")
     unfit = _unfit(node, node.name)
     if unfit is not None:
-        return Why(Reason.WITHDRAWN, unfit)
+        return ReserveReason(Reason.WITHDRAWN, unfit)
     if now >= float(args["until"]):
-        return Why(Reason.EXPIRED, f"{name} did not come back to {node.name} in time")
+        return ReserveReason(Reason.EXPIRED, f"{name} did not come back to {node.name} in time")
     return None
 
 
@@ -255,7 +255,7 @@ def _release(node: Node, why: str) -> Instruction:
     )
 
 
-def _tell_expired(operator: Operator, over: Why, world: WorldRead, policy: HomePolicy) -> list[Instruction]:
+def _tell_expired(operator: Operator, over: ReserveReason, world: WorldRead, policy: HomePolicy) -> list[Instruction]:
     member_set = member_set_by_key(operator.args["members"], world, policy)
     if member_set is None:
         return []

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import msgspec
 
 from mooring.capabilities.home.choice import HomeMember, choose, home_member, score
-from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.wire import (
     AskedPod,
     PreemptRequest,
-    Victims,
+    WireVictims,
     read_preempt,
     read_request,
     write_only,
@@ -30,7 +30,7 @@ from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class VerbAnswer(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     #: What was decided, for metrics: `home`, `home-absent`, `home-unknown`, `not-managed`, `feature-off`.
     reason: Reason
@@ -44,36 +44,36 @@ class Verbs:
         self._policy = policy
         self._switched_on = switched_on
 
-    def filter(self, body: bytes) -> Answer:
+    def filter(self, body: bytes) -> VerbAnswer:
         request = read_request(body)
         pod, reason = self._member(request.pod)
         if pod is None:
-            return Answer(write_unchanged(request), reason)
+            return VerbAnswer(write_unchanged(request), reason)
         names = request.names()
         choice = choose(pod, names, self._world)
         if choice.only:
-            return Answer(write_only(request, names, choice.only, choice.sentence), choice.reason)
+            return VerbAnswer(write_only(request, names, choice.only, choice.sentence), choice.reason)
         if choice.without:
-            return Answer(write_without(request, names, choice.without), choice.reason)
-        return Answer(write_unchanged(request), choice.reason)
+            return VerbAnswer(write_without(request, names, choice.without), choice.reason)
+        return VerbAnswer(write_unchanged(request), choice.reason)
 
-    def prioritize(self, body: bytes) -> Answer:
+    def prioritize(self, body: bytes) -> VerbAnswer:
         request = read_request(body)
         pod, reason = self._member(request.pod)
         names = request.names()
         if pod is not None:
             reason = Reason.HOME if pod.home in names else (Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
-        return Answer(write_scores(names, lambda name: score(pod, name)), reason)
+        return VerbAnswer(write_scores(names, lambda name: score(pod, name)), reason)
 
-    def preempt(self, body: bytes) -> Answer:
+    def preempt(self, body: bytes) -> VerbAnswer:
         request = read_preempt(body)
         pod, reason = self._member(request.pod)
         if pod is None:
-            return Answer(write_victims(request.victims), reason)
+            return VerbAnswer(write_victims(request.victims), reason)
         at_home = _at_home(pod, request)
         if at_home is None:
-            return Answer(write_victims(request.victims), Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
-        return Answer(write_victims({pod.home: at_home}), Reason.HOME)
+            return VerbAnswer(write_victims(request.victims), Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
+        return VerbAnswer(write_victims({pod.home: at_home}), Reason.HOME)
 
     def unchanged(self, verb: str, body: bytes) -> bytes:
         """What `verb` answers when nothing is to be changed: for the edge, when deciding itself has failed."""
@@ -91,10 +91,10 @@ class Verbs:
         return found, Reason.NOT_MANAGED
 
 
-def _at_home(pod: HomeMember, request: PreemptRequest) -> Victims | None:
+def _at_home(pod: HomeMember, request: PreemptRequest) -> WireVictims | None:
     """The victims at home, when preempting there harms no more budgets than anywhere else."""
     here = request.victims.get(pod.home)
-    if here is None or not here.uids or pod.member_set.mode is not Mode.REQUIRE:
+    if here is None or not here.uids or pod.member_set.mode is not HomeMode.REQUIRE:
         return None
     fewest = min(v.pdb_violations for v in request.victims.values())
     return here if here.pdb_violations <= fewest else None

@@ -139,7 +139,7 @@ class AskedPod(msgspec.Struct, frozen=True, gc=False):
     owner: Owner | None
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class ExtenderRequest(msgspec.Struct, frozen=True, gc=False):
     """filter or prioritize: the pod and its candidates, as names, as full Nodes, or both."""
 
     pod: AskedPod | None
@@ -159,21 +159,21 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return (self.given_nodes.items if self.given_nodes is not None else None) or []
 
 
-class Victims(msgspec.Struct, frozen=True, gc=False):
+class WireVictims(msgspec.Struct, frozen=True, gc=False):
     uids: tuple[str, ...]
     pdb_violations: int
 
 
 class PreemptRequest(msgspec.Struct, frozen=True, gc=False):
     pod: AskedPod | None
-    victims: Mapping[str, Victims]
+    victims: Mapping[str, WireVictims]
 
 
 _WANTED: Final = 'must be an ExtenderArgs object: {"Pod": …, "Nodes": …, "NodeNames": …}'
 _WANTED_VICTIMS: Final = 'must be an ExtenderPreemptionArgs object: {"Pod": …, "NodeNameTo…": …}'
 
 
-def read_request(body: bytes) -> Request:
+def read_request(body: bytes) -> ExtenderRequest:
     """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has."""
     commas = body.count(b",")
     # What kube-scheduler sends is decoded at once: so few values, or such long ones, take a few times their size.
@@ -186,7 +186,7 @@ def read_request(body: bytes) -> Request:
         raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
     if any(bytes(memoryview(raw)[:1]) != b"{" for raw in items):
         raise BadRequestError("an item of Nodes is not an object; each is a Node")
-    return Request(_asked(pod, _WANTED), names, nodes)
+    return ExtenderRequest(_asked(pod, _WANTED), names, nodes)
 
 
 _Parts = tuple[msgspec.Raw, list[str] | None, NodeList | None]
@@ -232,30 +232,30 @@ def _is_null(raw: msgspec.Raw) -> bool:
 _NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
 
 
-def write_unchanged(request: Request) -> bytes:
+def write_unchanged(request: ExtenderRequest) -> bytes:
     """Every candidate as it came."""
     return _written(None if request.given_nodes is None else request.items, request.given_names, {})
 
 
-def write_only(request: Request, names: list[str], only: str, sentence: str) -> bytes:
+def write_only(request: ExtenderRequest, names: list[str], only: str, sentence: str) -> bytes:
     """One candidate and no other; `names` are all of them, `sentence` says why not the rest."""
     failed = dict.fromkeys(names, sentence)
     del failed[only]
     return _written(_nodes_where(request, names, {only}.__contains__), _given(request, [only]), failed)
 
 
-def write_without(request: Request, names: list[str], without: Mapping[str, str]) -> bytes:
+def write_without(request: ExtenderRequest, names: list[str], without: Mapping[str, str]) -> bytes:
     """Every candidate but those in `without`, which says why not."""
     kept = [name for name in names if name not in without]
     nodes = _nodes_where(request, names, lambda name: name not in without)
     return _written(nodes, _given(request, kept), without)
 
 
-def _given(request: Request, names: list[str]) -> list[str] | None:
+def _given(request: ExtenderRequest, names: list[str]) -> list[str] | None:
     return None if request.given_names is None else names
 
 
-def _nodes_where(request: Request, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
+def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
     if request.given_nodes is None:
         return None
     mine = names if request.given_names is None else request.node_names()
@@ -287,7 +287,7 @@ def write_scores(names: Sequence[str], score: Callable[[str], int]) -> bytes:
     return b"[%s]" % b",".join(_encode([_HostScore(n, score(n)) for n in batch])[1:-1] for batch in batches)
 
 
-def write_victims(victims: Mapping[str, Victims]) -> bytes:
+def write_victims(victims: Mapping[str, WireVictims]) -> bytes:
     return _encode(
         {
             "NodeNameToMetaVictims": {
@@ -337,11 +337,11 @@ def _node_name(raw: msgspec.Raw) -> str:
     return (node.metadata.name if node.metadata is not None else None) or ""
 
 
-def _victims(given: _Victims | None) -> Victims:
+def _victims(given: _Victims | None) -> WireVictims:
     if given is None:
-        return Victims((), 0)
+        return WireVictims((), 0)
     pods = given.pods or given.pods_small or ()
-    return Victims(tuple(filter(None, map(_uid, pods))), given.violations or given.violations_small or 0)
+    return WireVictims(tuple(filter(None, map(_uid, pods))), given.violations or given.violations_small or 0)
 
 
 def _uid(pod: _VictimPod) -> str:

@@ -107,7 +107,7 @@ def ordinal_slot(name: str, stateful_set: Workload) -> int | None:
     return slot if 0 <= slot <= LAST_SLOT else None
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class SlotPlace(msgspec.Struct, frozen=True, gc=False):
     """`slot` None: it counts, and holds no slot."""
 
     slot: int | None
@@ -120,7 +120,7 @@ class SlotLedger:
     __slots__ = ("_aim", "_due", "_free", "_high", "_holders", "_on_demand", "_places", "_unslotted")
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, SlotPlace] = {}
         self._holders: dict[int, list[str]] = {}
         #: Free slots below `_high`, as a heap; may also hold some that were taken since.
         self._free: list[int] = []
@@ -138,7 +138,7 @@ class SlotLedger:
     def __contains__(self, holder: str) -> bool:
         return holder in self._places
 
-    def __iter__(self) -> Iterator[tuple[str, Place]]:
+    def __iter__(self) -> Iterator[tuple[str, SlotPlace]]:
         return iter(self._places.items())
 
     @property
@@ -154,11 +154,11 @@ class SlotLedger:
     def put_pod(self, pod: Pod, world: WorldRead) -> None:
         """As observed now; a pod that is no longer active holds nothing, though it may take a while to leave."""
         if pod.active:
-            self.put(pod.uid, Place(slot_of(pod), class_of(pod, world) is NodeClass.ON_DEMAND))
+            self.put(pod.uid, SlotPlace(slot_of(pod), class_of(pod, world) is NodeClass.ON_DEMAND))
         else:
             self.drop(pod.uid)
 
-    def put(self, holder: str, place: Place) -> None:
+    def put(self, holder: str, place: SlotPlace) -> None:
         if self._places.get(holder) == place:
             return
         self.drop(holder)

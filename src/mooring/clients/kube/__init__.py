@@ -3,7 +3,7 @@
 Connect
     connection = config.load(path_or_none, context="")      # kubeconfig, $KUBECONFIG, ~/.kube/config, or in a pod
     async with HttpKubeApi(connection, scopes={Kind.CONFIG_MAP: Scope(namespace="mooring")}) as api: ...
-    `ConfigError` (a PortError and a ValueError) says what is wrong, where, and what would be right.
+    `KubeconfigError` (a PortError and a ValueError) says what is wrong, where, and what would be right.
 
 Talk (`ports.KubeApi`; errors are `ports.PortError` leaves)
     api.list watch get create replace patch delete evict bind, and api.raw(method, path, body) for /version, /readyz
@@ -19,18 +19,18 @@ Write only while leading
 """
 
 from mooring.clients.kube.api import HttpKubeApi, Scope
-from mooring.clients.kube.config import ConfigError, Connection, load
+from mooring.clients.kube.config import Connection, KubeconfigError, load
 from mooring.clients.kube.fence import Fenced, NotLeaderError
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 
 __all__ = [
-    "ConfigError",
     "Connection",
     "Fenced",
     "HttpKubeApi",
     "Informer",
     "InformerSet",
+    "KubeconfigError",
     "NotLeaderError",
     "QuietCollector",
     "Scope",

@@ -19,7 +19,7 @@ from mooring.clients.kube.auth import Credentials
 from mooring.clients.kube.config import Connection
 from mooring.clients.kube.status import describe
 from mooring.clients.kube.stream import read_line, read_page
-from mooring.clients.kube.transport import Request, Transport
+from mooring.clients.kube.transport import ApiRequest, Transport
 from mooring.clients.ports import Json, JsonPatch, ListPage, PatchType, UnansweredError, WatchEvent
 from mooring.core.model.kinds import RESOURCES, Kind
 
@@ -98,7 +98,7 @@ class HttpKubeApi:
             params["continue"] = continue_token
         elif resource_version is not None:
             params["resourceVersion"] = resource_version
-        request = Request("GET", RESOURCES[kind].path(scope.namespace), describe("list", kind), params)
+        request = ApiRequest("GET", RESOURCES[kind].path(scope.namespace), describe("list", kind), params)
         return read_page(kind, await self._transport.send(request, LIST_TIMEOUT_S))
 
     async def watch(
@@ -110,7 +110,7 @@ class HttpKubeApi:
             params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if resource_version:
             params["resourceVersion"] = resource_version
-        request = Request("GET", RESOURCES[kind].path(scope.namespace), describe("watch", kind), params)
+        request = ApiRequest("GET", RESOURCES[kind].path(scope.namespace), describe("watch", kind), params)
         async with self._transport.lines(request, timeout_s + WATCH_GRACE_S) as lines:
             owed, count = initial_events, 0
             while line := await lines.next(INITIAL_STALL_S if owed else None):
@@ -123,12 +123,12 @@ class HttpKubeApi:
                     await asyncio.sleep(0)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        request = Request("GET", RESOURCES[kind].path(namespace, name), describe("get", kind, namespace, name))
+        request = ApiRequest("GET", RESOURCES[kind].path(namespace, name), describe("get", kind, namespace, name))
         return _json(request, await self._transport.send(request, READ_TIMEOUT_S))
 
     async def raw(self, method: str, path: str, body: Any = None) -> Any:
         """For rare calls (`/version`, `/readyz`): JSON as values, anything else as text. Not bounded as a write is."""
-        answer = await self._transport.send(Request(method, path, f"{method} {path}", body=body), READ_TIMEOUT_S)
+        answer = await self._transport.send(ApiRequest(method, path, f"{method} {path}", body=body), READ_TIMEOUT_S)
         try:
             return msgspec.json.decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -141,7 +141,7 @@ class HttpKubeApi:
         namespace, name = meta.get("namespace", ""), meta.get("name") or meta.get("generateName", "")
         params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         what = describe("create", kind, namespace, name)
-        return await self._write(Request("POST", RESOURCES[kind].path(namespace), what, params, _typed(kind, obj)))
+        return await self._write(ApiRequest("POST", RESOURCES[kind].path(namespace), what, params, _typed(kind, obj)))
 
     async def replace(self, kind: Kind, obj: Json, *, subresource: str = "") -> Json:
         meta = obj.get("metadata", {})
@@ -149,7 +149,7 @@ class HttpKubeApi:
         path = RESOURCES[kind].path(namespace, name, subresource)
         what = describe("replace", kind, namespace, name)
         params = {"fieldManager": FIELD_MANAGER}
-        return await self._write(Request("PUT", path, what, params, _typed(kind, obj)))
+        return await self._write(ApiRequest("PUT", path, what, params, _typed(kind, obj)))
 
     async def patch(
         self,
@@ -167,7 +167,7 @@ class HttpKubeApi:
             # Take ownership of the fields that we apply: a controller that yields to the last writer would flap.
             params["force"] = "true"
         what = describe("patch", kind, namespace, name)
-        return await self._write(Request("PATCH", path, what, params, patch, patch_type.value))
+        return await self._write(ApiRequest("PATCH", path, what, params, patch, patch_type.value))
 
     async def delete(
         self,
@@ -181,7 +181,7 @@ class HttpKubeApi:
     ) -> None:
         what = describe("delete", kind, namespace, name)
         options = _delete_options(uid, resource_version, grace_s)
-        await self._write(Request("DELETE", RESOURCES[kind].path(namespace, name), what, body=options))
+        await self._write(ApiRequest("DELETE", RESOURCES[kind].path(namespace, name), what, body=options))
 
     async def evict(self, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
         body = {
@@ -191,7 +191,7 @@ class HttpKubeApi:
             "deleteOptions": _delete_options(uid, "", grace_s),
         }
         path = RESOURCES[Kind.POD].path(namespace, name, "eviction")
-        await self._write(Request("POST", path, describe("evict", Kind.POD, namespace, name), body=body))
+        await self._write(ApiRequest("POST", path, describe("evict", Kind.POD, namespace, name), body=body))
 
     async def bind(self, namespace: str, name: str, node: str, *, uid: str = "") -> None:
         meta = {"namespace": namespace, "name": name} | ({"uid": uid} if uid else {})
@@ -203,9 +203,9 @@ class HttpKubeApi:
         }
         path = RESOURCES[Kind.POD].path(namespace, name, "binding")
         what = f"{describe('bind', Kind.POD, namespace, name)} to {node}"
-        await self._write(Request("POST", path, what, body=body))
+        await self._write(ApiRequest("POST", path, what, body=body))
 
-    async def _write(self, request: Request) -> Json:
+    async def _write(self, request: ApiRequest) -> Json:
         limit_s = self._write_timeout_s
         params = {**request.params, "timeout": f"{int(limit_s * 1000)}ms"}
         request = msgspec.structs.replace(request, params=params)
@@ -226,7 +226,7 @@ def _delete_options(uid: str, resource_version: str, grace_s: int | None) -> Jso
     return options
 
 
-def _json(request: Request, body: bytes) -> Json:
+def _json(request: ApiRequest, body: bytes) -> Json:
     try:
         answer: Json = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.clients.kube.config import ConfigError, Connection, Exec, reason
+from mooring.clients.kube.config import Connection, Exec, KubeconfigError, reason
 
 #: Service account tokens are renewed by the kubelet at 80 % of their life; a minute is far quicker than they expire.
 REREAD_S: Final = 60.0
@@ -89,7 +89,7 @@ class Credentials:
         answer = await _run(plugin, self._connection)
         status = answer.status
         if status is None or not (status.token or (status.client_certificate_data and status.client_key_data)):
-            raise ConfigError(
+            raise KubeconfigError(
                 f"exec plugin {plugin.command}: its answer has neither a token nor a certificate with key"
             )
         good_for = float("inf")
@@ -107,9 +107,9 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"token file {path}: {reason(error)}") from error
+        raise KubeconfigError(f"token file {path}: {reason(error)}") from error
     if not token:
-        raise ConfigError(f"token file {path} is empty")
+        raise KubeconfigError(f"token file {path} is empty")
     return token
 
 
@@ -159,24 +159,26 @@ async def _run(plugin: Exec, connection: Connection) -> _ExecCredential:
         )
     except OSError as error:
         hint = f" {plugin.install_hint.strip()}" if plugin.install_hint else ""
-        raise ConfigError(f"{name}: {reason(error)}; install it or correct users[].user.exec.command.{hint}") from error
+        raise KubeconfigError(
+            f"{name}: {reason(error)}; install it or correct users[].user.exec.command.{hint}"
+        ) from error
     try:
         out, err = await asyncio.wait_for(process.communicate(), EXEC_TIMEOUT_S)
     except TimeoutError as error:
-        raise ConfigError(f"{name}: no answer within {EXEC_TIMEOUT_S:.0f} s") from error
+        raise KubeconfigError(f"{name}: no answer within {EXEC_TIMEOUT_S:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         said = err.decode(errors="replace").strip().splitlines()
-        raise ConfigError(f"{name}: exit code {process.returncode}: {said[-1] if said else 'it printed nothing'}")
+        raise KubeconfigError(f"{name}: exit code {process.returncode}: {said[-1] if said else 'it printed nothing'}")
     try:
         answer = msgspec.json.decode(out, type=_ExecCredential)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{name}: its answer is not an ExecCredential ({error})") from error
+        raise KubeconfigError(f"{name}: its answer is not an ExecCredential ({error})") from error
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
-        raise ConfigError(
+        raise KubeconfigError(
             f"{name}: it answered {answer.api_version} {answer.kind}; {plugin.api_version} ExecCredential was asked for"
         )
     return answer
@@ -193,7 +195,9 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
         ca = connection.ca.read("certificate authority") if connection.ca else None
         context = ssl.create_default_context(cadata=ca)
     except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"certificate authority of {connection.source}: not a PEM certificate ({error})") from error
+        raise KubeconfigError(
+            f"certificate authority of {connection.source}: not a PEM certificate ({error})"
+        ) from error
     # Cluster authorities are often made by hand and lack key identifiers; Go accepts them, as Python did until 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if connection.insecure:
@@ -213,6 +217,6 @@ def _load_pair(context: ssl.SSLContext, credential: Credential, source: str) -> 
             # Without a password given, OpenSSL would ask on the terminal.
             context.load_cert_chain(pair.name, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
-            raise ConfigError(
+            raise KubeconfigError(
                 f"client certificate of {source}: not a PEM certificate with its own, unencrypted key ({error})"
             ) from error

@@ -21,7 +21,7 @@ SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount
 EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
-class ConfigError(PortError, ValueError):
+class KubeconfigError(PortError, ValueError):
     """The kubeconfig, or what it points at, cannot be used as it is. The message says what would be right."""
 
 
@@ -40,7 +40,7 @@ class Pem(msgspec.Struct, frozen=True):
         try:
             return self.file.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{what}: cannot read {self.file}: {reason(error)}") from error
+            raise KubeconfigError(f"{what}: cannot read {self.file}: {reason(error)}") from error
 
 
 class Exec(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def load(
         return from_kubeconfig([home], context=context)
     if env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env, service_account_dir)
-    raise ConfigError(
+    raise KubeconfigError(
         f"no cluster to talk to: give --kubeconfig FILE, set KUBECONFIG, or create {home} (and this is not a pod: "
         "KUBERNETES_SERVICE_HOST is not set)"
     )
@@ -116,7 +116,7 @@ def in_cluster(env: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR) ->
     token, ca = directory / "token", directory / "ca.crt"
     for file in (token, ca):
         if not file.is_file():
-            raise ConfigError(
+            raise KubeconfigError(
                 f"in a pod, but {file} is missing: give the pod a service account "
                 "(automountServiceAccountToken: true), or a --kubeconfig"
             )
@@ -134,24 +134,24 @@ def from_kubeconfig(paths: list[Path], *, context: str = "", must_exist: bool = 
     """Merge the files (the first to name a thing wins) and resolve one context."""
     files = [(p, _read(p)) for p in paths if must_exist or p.exists()]
     if not files:
-        raise ConfigError(f"none of the files of KUBECONFIG exists: {os.pathsep.join(map(str, paths))}")
+        raise KubeconfigError(f"none of the files of KUBECONFIG exists: {os.pathsep.join(map(str, paths))}")
     where = ", ".join(str(p) for p, _ in files)
     name = context or next((c for _, f in files if (c := f.current_context)), "")
     if not name:
-        raise ConfigError(f"{where}: no current-context; set one with `kubectl config use-context NAME`")
+        raise KubeconfigError(f"{where}: no current-context; set one with `kubectl config use-context NAME`")
     _, chosen = _entry(files, "contexts", name, where)
     cluster_file, cluster = _entry(files, "clusters", str(chosen.get("cluster", "")), where)
     user_file, user = _entry(files, "users", chosen["user"], where) if chosen.get("user") else (cluster_file, {})
     at = f"cluster {chosen['cluster']} of {cluster_file}"
     server = str(cluster.get("server", "")).rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise ConfigError(f"{at}: server is {server!r}; it should be a URL such as https://127.0.0.1:6443")
+        raise KubeconfigError(f"{at}: server is {server!r}; it should be a URL such as https://127.0.0.1:6443")
     ca, insecure = (
         _pem(cluster, "certificate-authority", cluster_file, at),
         bool(cluster.get("insecure-skip-tls-verify")),
     )
     if ca and insecure:
-        raise ConfigError(f"{at}: both a certificate-authority and insecure-skip-tls-verify; keep one")
+        raise KubeconfigError(f"{at}: both a certificate-authority and insecure-skip-tls-verify; keep one")
     return Connection(
         server=server,
         user=_user(user, user_file, f"user {chosen.get('user')} of {user_file}"),
@@ -186,16 +186,16 @@ def _read(path: Path) -> _File:
     try:
         raw = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"kubeconfig {path}: cannot be read: {reason(error)}") from error
+        raise KubeconfigError(f"kubeconfig {path}: cannot be read: {reason(error)}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ConfigError(f"kubeconfig {path}: not YAML: {line}{what}") from error
+        raise KubeconfigError(f"kubeconfig {path}: not YAML: {line}{what}") from error
     try:
         return msgspec.convert(raw or {}, _File)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"kubeconfig {path}: {error}; see `kubectl config view` for the shape") from error
+        raise KubeconfigError(f"kubeconfig {path}: {error}; see `kubectl config view` for the shape") from error
 
 
 def _entry(files: list[tuple[Path, _File]], section: str, name: str, where: str) -> tuple[Path, dict[str, Any]]:
@@ -205,17 +205,19 @@ def _entry(files: list[tuple[Path, _File]], section: str, name: str, where: str)
             if item.name == name:
                 return path, getattr(item, section[:-1]) or {}
             known.append(item.name)
-    raise ConfigError(f"{where}: no {section[:-1]} named {name!r}; there is {', '.join(sorted(set(known))) or 'none'}")
+    raise KubeconfigError(
+        f"{where}: no {section[:-1]} named {name!r}; there is {', '.join(sorted(set(known))) or 'none'}"
+    )
 
 
 def _user(raw: dict[str, Any], file: Path, at: str) -> User:
     if "auth-provider" in raw:
-        raise ConfigError(f"{at}: auth-provider was removed from Kubernetes; use an exec plugin or a token")
+        raise KubeconfigError(f"{at}: auth-provider was removed from Kubernetes; use an exec plugin or a token")
     if raw.get("as-user-extra"):
-        raise ConfigError(f"{at}: as-user-extra is not supported; as, as-uid and as-groups are")
+        raise KubeconfigError(f"{at}: as-user-extra is not supported; as, as-uid and as-groups are")
     certificate, key = _pem(raw, "client-certificate", file, at), _pem(raw, "client-key", file, at)
     if bool(certificate) != bool(key):
-        raise ConfigError(f"{at}: client-certificate and client-key go together; only one of them is there")
+        raise KubeconfigError(f"{at}: client-certificate and client-key go together; only one of them is there")
     token_file = raw.get("tokenFile")
     return User(
         token=str(raw.get("token", "")),
@@ -234,11 +236,13 @@ def _user(raw: dict[str, Any], file: Path, at: str) -> User:
 def _exec(raw: dict[str, Any], file: Path, at: str) -> Exec:
     version, command = str(raw.get("apiVersion", "")), str(raw.get("command", ""))
     if version not in EXEC_API_VERSIONS:
-        raise ConfigError(f"{at}: exec.apiVersion is {version!r}; it should be one of {', '.join(EXEC_API_VERSIONS)}")
+        raise KubeconfigError(
+            f"{at}: exec.apiVersion is {version!r}; it should be one of {', '.join(EXEC_API_VERSIONS)}"
+        )
     if not command:
-        raise ConfigError(f"{at}: exec.command is missing; it names the program that prints the credential")
+        raise KubeconfigError(f"{at}: exec.command is missing; it names the program that prints the credential")
     if raw.get("interactiveMode") == "Always":
-        raise ConfigError(
+        raise KubeconfigError(
             f"{at}: the exec plugin asks for a terminal (interactiveMode: Always), and there is none here"
         )
     # A path with a slash is meant relative to the kubeconfig; a bare name is looked up in PATH.
@@ -260,7 +264,7 @@ def _pem(raw: dict[str, Any], key: str, file: Path, at: str) -> Pem:
         try:
             return Pem(data=base64.b64decode(str(encoded), validate=True).decode())
         except (binascii.Error, UnicodeDecodeError) as error:
-            raise ConfigError(f"{at}: {key}-data is not base64 of a PEM file") from error
+            raise KubeconfigError(f"{at}: {key}-data is not base64 of a PEM file") from error
     if path := raw.get(key):
         return Pem(file=_path(str(path), file))
     return Pem()

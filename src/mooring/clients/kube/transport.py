@@ -28,7 +28,7 @@ READ_BUFFER: Final = 2**21
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """One request. `what` is for people: "evict Pod default/web-1"."""
 
     method: str
@@ -51,14 +51,14 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def send(self, request: Request, timeout_s: float) -> bytes:
+    async def send(self, request: ApiRequest, timeout_s: float) -> bytes:
         """The body of a 2xx answer. Everything together takes at most `timeout_s`."""
         limits = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         async with self._answer(request, limits) as response:
             return await response.read()
 
     @asynccontextmanager
-    async def lines(self, request: Request, silence_s: float) -> AsyncIterator["Lines"]:
+    async def lines(self, request: ApiRequest, silence_s: float) -> AsyncIterator["Lines"]:
         """A 2xx answer, line by line, as long as it lasts; `silence_s` without a byte ends it."""
         limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         async with self._answer(request, limits) as response:
@@ -71,7 +71,9 @@ class Transport:
                     connection.transport.abort()
 
     @asynccontextmanager
-    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(
+        self, request: ApiRequest, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx answer, its body still to be read; or the one error that says what happened."""
         try:
             for attempt in (1, 2):
@@ -93,7 +95,7 @@ class Transport:
             raise UnansweredError(f"{request.what}: {self.connection.server}: {_lost(error)}") from error
 
     def _open(
-        self, request: Request, limits: aiohttp.ClientTimeout, credential: Credential
+        self, request: ApiRequest, limits: aiohttp.ClientTimeout, credential: Credential
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
             self._session = _session(self.connection)

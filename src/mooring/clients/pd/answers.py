@@ -66,7 +66,7 @@ class _Members(msgspec.Struct):
     leader: _Member | None = None
 
 
-class Status(msgspec.Struct):
+class StoreStatus(msgspec.Struct):
     version: str = ""
     start_timestamp: Number = 0
 
@@ -85,7 +85,7 @@ _STORES: Final = msgspec.json.Decoder(_Stores)
 _STORE: Final = msgspec.json.Decoder(_StoreAnswer)
 _MEMBERS: Final = msgspec.json.Decoder(_Members)
 _HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
-_STATUS: Final = msgspec.json.Decoder(Status)
+_STATUS: Final = msgspec.json.Decoder(StoreStatus)
 _EVICT_LIST: Final = msgspec.json.Decoder(_EvictList)
 _PAUSES: Final = msgspec.json.Decoder(list[_Pause | str] | None)
 _STRINGS: Final = msgspec.json.Decoder(list[str] | None)
@@ -190,8 +190,8 @@ def health(body: bytes) -> dict[int, bool | None]:
     return {m.member_id: m.health for m in answer or ()}
 
 
-def status(body: bytes) -> Status:
-    answer: Status = decode(_STATUS, body, "status")
+def status(body: bytes) -> StoreStatus:
+    answer: StoreStatus = decode(_STATUS, body, "status")
     return answer
 
 

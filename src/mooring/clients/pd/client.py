@@ -20,7 +20,7 @@ from urllib.parse import quote
 from mooring.clients.pd import answers, regions
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.placement import PlacementReader
-from mooring.clients.pd.transport import API, Answer, Transport
+from mooring.clients.pd.transport import API, PdAnswer, PdTransport
 from mooring.clients.ports import (
     Chance,
     Clock,
@@ -58,7 +58,7 @@ class PdClient:
         self._clock = clock
         #: Scheduler → when we last paused it, and for how long: old versions do not say.
         self._asked: dict[str, tuple[float, int]] = {}
-        self._transport = Transport(
+        self._transport = PdTransport(
             endpoints,
             clock=clock,
             chance=chance,
@@ -274,7 +274,7 @@ class PdClient:
 
     # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, method: str, path: str, body: Json | None = None, *, idempotent: bool = True) -> Answer:
+    async def _ask(self, method: str, path: str, body: Json | None = None, *, idempotent: bool = True) -> PdAnswer:
         return await self._transport.ask(method, API + path, body, idempotent=idempotent)
 
     async def _get(self, path: str) -> bytes:
@@ -284,7 +284,7 @@ class PdClient:
         return answer.body
 
 
-def _evicting(answer: Answer, names: tuple[str, ...]) -> tuple[int, ...] | None:
+def _evicting(answer: PdAnswer, names: tuple[str, ...]) -> tuple[int, ...] | None:
     """By the list; where there is none, by the names, which were asked for after it."""
     if answer.ok:
         return answers.evicting_by_list(answer.body)
@@ -301,11 +301,11 @@ def _left(asked: tuple[float, int], now: float) -> tuple[float, float]:
     return seconds, max(0.0, at + seconds - now)
 
 
-def _is_absent(answer: Answer) -> bool:
+def _is_absent(answer: PdAnswer) -> bool:
     return answer.status == 404 or "NotFound]" in answer.words
 
 
-def _error(answer: Answer, what: str) -> PortError:
+def _error(answer: PdAnswer, what: str) -> PortError:
     """PD's no, by its words first: an unknown store is a 404, a 400 or a 500, as version and call will have it."""
     message = f"PD: {what}: {answer.status} {answer.said}"
     if _is_absent(answer):

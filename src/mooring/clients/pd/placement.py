@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from mooring.clients.pd.transport import Answer
+from mooring.clients.pd.transport import PdAnswer
 from mooring.clients.ports import Clock, PortError
 from mooring.clients.wire.placement import placement
 from mooring.core.model.placement import Placement
@@ -19,7 +19,7 @@ PATHS: Final = ("/config/replicate", "/config/rules", "/config/rule_groups", "/c
 class PlacementReader:
     """Reads them for a look, and answers with the same value as long as PD says the same."""
 
-    def __init__(self, ask: Callable[[str], Awaitable[Answer]], clock: Clock) -> None:
+    def __init__(self, ask: Callable[[str], Awaitable[PdAnswer]], clock: Clock) -> None:
         self._ask = ask
         self._clock = clock
         self._read_at: float | None = None

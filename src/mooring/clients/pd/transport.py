@@ -52,7 +52,7 @@ BYTES_PER_VALUE: Final = 8
 FREE: Final = 65536
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PdAnswer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     #: PD's own clock, by the second, where it says.
@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True):
         return printable(self.words)
 
 
-class Transport:
+class PdTransport:
     def __init__(
         self,
         endpoints: Sequence[str],
@@ -103,7 +103,7 @@ class Transport:
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, idempotent: bool = True, at: Sequence[str] = ()
-    ) -> Answer:
+    ) -> PdAnswer:
         """`at`: ask these members themselves instead of any endpoint."""
         if at and not (at := [url for url in at if self._may_ask(url)]):
             raise UnansweredError(
@@ -124,14 +124,14 @@ class Transport:
                     self._current = (used + 1) % len(self.endpoints)
         raise failure
 
-    async def _ask_once(self, method: str, url: str, body: Any) -> Answer:
+    async def _ask_once(self, method: str, url: str, body: Any) -> PdAnswer:
         where = without_credentials(url)
         try:
             async with self._open().request(
                 method, url, data=None if body is None else msgspec.json.encode(body), allow_redirects=False
             ) as response:
                 body_read = await _body(response, _largest(url), where)
-                answer = Answer(response.status, body_read, response.headers.get("Date", ""))
+                answer = PdAnswer(response.status, body_read, response.headers.get("Date", ""))
                 retry_after = response.headers.get("Retry-After", "")
         except aiohttp.InvalidURL:
             raise UnansweredError(f"PD at {where}: not an address that can be asked") from None

@@ -32,7 +32,7 @@ class InvalidMachinesError(Exception):
     """The message names the place and what would be right."""
 
 
-class _Label(msgspec.Struct, gc=False):
+class _MachineLabel(msgspec.Struct, gc=False):
     name: str
     value: str
 
@@ -54,14 +54,14 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     bmc: _Bmc | None = None
 
 
-class _Status(msgspec.Struct, gc=False):
+class _MachineStatus(msgspec.Struct, gc=False):
     state: MachineState
     duration: float = 0.0
 
 
 class _Machine(msgspec.Struct, gc=False):
     spec: _Spec
-    status: _Status
+    status: _MachineStatus
 
 
 class _Data(msgspec.Struct, rename="camel", gc=False):
@@ -75,7 +75,7 @@ class _Answer(msgspec.Struct):
 
 _answer: Final = msgspec.json.Decoder(_Answer)
 _list: Final = msgspec.json.Decoder(list[_Machine])
-_labels: Final = msgspec.json.Decoder(list[_Label] | None)
+_labels: Final = msgspec.json.Decoder(list[_MachineLabel] | None)
 
 
 def parse_machines(raw: bytes, received_at: float) -> list[Machine]:
@@ -120,7 +120,7 @@ def read_machines(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMachinesError(_explain(str(error))) from None
     yield
-    reader = _Reader(received_at, before)
+    reader = _MachineReader(received_at, before)
     machines: list[Machine] = []
     try:
         for start in range(0, len(found), _SLICE):
@@ -152,7 +152,7 @@ def error_text(errors: list[Any]) -> str:
     return "; ".join(said[:3])
 
 
-class _Reader:
+class _MachineReader:
     """Wire structs → machines. What repeats (dates, names) is checked once; only what fails is looked at again."""
 
     def __init__(self, received_at: float, before: Mapping[str, Machine]) -> None:

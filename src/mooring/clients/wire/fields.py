@@ -135,7 +135,7 @@ class PodSpec(Wire, frozen=True):
     volumes: tuple[PodVolume, ...] | None = None
 
 
-class Condition(Wire, frozen=True):
+class WireCondition(Wire, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -145,7 +145,7 @@ class Condition(Wire, frozen=True):
 class PodStatus(Wire, frozen=True):
     phase: str | None = None
     nominated_node_name: str | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[WireCondition, ...] | None = None
 
 
 class WirePod(Wire, frozen=True):
@@ -174,12 +174,12 @@ class NodeAmounts(Wire, frozen=True):
     pods: Amount = None
 
 
-class Address(Wire, frozen=True):
+class NodeAddress(Wire, frozen=True):
     type: str = ""
     address: str = ""
 
 
-class NodeCondition(Condition, frozen=True):
+class NodeCondition(WireCondition, frozen=True):
     #: The kubelet says here, and nowhere else, that the node is shutting down.
     message: str | None = None
 
@@ -188,7 +188,7 @@ class NodeStatus(Wire, frozen=True):
     allocatable: NodeAmounts | None = None
     capacity: NodeAmounts | None = None
     conditions: tuple[NodeCondition, ...] | None = None
-    addresses: tuple[Address, ...] | None = None
+    addresses: tuple[NodeAddress, ...] | None = None
 
 
 class WireNode(Wire, frozen=True):
@@ -200,14 +200,14 @@ class WireNode(Wire, frozen=True):
 # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RollingUpdate(Wire, frozen=True):
+class RollingUpdateSpec(Wire, frozen=True):
     max_surge: Amount = None
     max_unavailable: Amount = None
 
 
 class Strategy(Wire, frozen=True):
     type: str | None = None
-    rolling_update: RollingUpdate | None = None
+    rolling_update: RollingUpdateSpec | None = None
 
 
 class Ordinals(Wire, frozen=True):
@@ -225,7 +225,7 @@ class WorkloadSpec(Wire, frozen=True):
     pod_management_policy: str | None = None
 
 
-class WorkloadCondition(Condition, frozen=True):
+class WorkloadCondition(WireCondition, frozen=True):
     message: str | None = None
 
 

@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Shared(Generic[K, V]):
+class SharedValues(Generic[K, V]):
     """`get(key)`, and `put(key, value)` when it is not there yet."""
 
     __slots__ = ("_old", "_size", "_young")
@@ -45,11 +45,11 @@ class Shared(Generic[K, V]):
 
 Pairs = tuple[tuple[str, str], ...]
 
-_strings: Shared[str, str] = Shared(65536)
-_maps: Shared[Pairs, Mapping[str, str]] = Shared(8192)
-_owners: Shared[tuple[str, str, str, str], Owner] = Shared(32768)
+_strings: SharedValues[str, str] = SharedValues(65536)
+_maps: SharedValues[Pairs, Mapping[str, str]] = SharedValues(8192)
+_owners: SharedValues[tuple[str, str, str, str], Owner] = SharedValues(32768)
 #: Keyed by all that a shape is made of (see `pods.py`).
-shapes: Shared[Hashable, PodShape] = Shared(16384)
+shapes: SharedValues[Hashable, PodShape] = SharedValues(16384)
 
 
 def text(value: str) -> str:

@@ -1,7 +1,7 @@
 """09:03: a mode is changed; exactly one pod moves."""
 
 from mooring.capabilities.mix.labels import CUSTOM
-from mooring.demo.stage import Check, Stage
+from mooring.demo.stage import Check, DemoStage
 from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, uids
 
 WANTED = 3
@@ -13,7 +13,7 @@ class ModeChange:
     title = f"web: 5 replicas, mode → custom {WANTED}"
     command = f"kubectl -n {NAMESPACE} label deploy/web {CUSTOM}={WANTED} --overwrite"
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
         before, had = uids(rig, "web"), given(rig, "web").count("on-demand")
         nodes = cluster.nodes_of(NAMESPACE, "web")

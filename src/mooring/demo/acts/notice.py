@@ -1,20 +1,20 @@
 """09:06: every spot node gets notice at once; two minutes later they are gone, and no pod was cut off."""
 
 from mooring.core.model.kinds import Kind
-from mooring.demo.stage import SHOP, Check, Stage
+from mooring.demo.stage import SHOP, Check, DemoStage
 from mooring.sandbox.controllers import podstate
 from mooring.sim.scenarios.mix import NAMESPACE, left_behind, serving
 
 NOTICE_S = 120.0
 
 
-class Notice:
+class NoticeAct:
     at = "09:06"
     speed = 2.5
     title = "all 12 spot nodes get notice"
     command = "kubectl annotate node s1 … s12 vacant.io/interrupt-at=09:08:00Z"
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
         interrupted = set(cluster.cloud.spot_nodes())
         pods = {
@@ -51,11 +51,11 @@ class Notice:
         ]
 
 
-def _on_demand(stage: Stage, name: str) -> int:
+def _on_demand(stage: DemoStage, name: str) -> int:
     pods = stage.cluster.pods(NAMESPACE, name)
     return sum(podstate.ready(p) and podstate.active(p) and podstate.node_of(p).startswith("n") for p in pods)
 
 
-def _left_on(stage: Stage, nodes: set[str]) -> list[str]:
+def _left_on(stage: DemoStage, nodes: set[str]) -> list[str]:
     pods = stage.cluster.store.list(Kind.POD, NAMESPACE)
     return [p["metadata"]["name"] for p in pods if podstate.active(p) and podstate.node_of(p) in nodes]

@@ -3,17 +3,17 @@
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
-from mooring.demo.stage import DEMO, TIDB, Check, Stage
+from mooring.demo.stage import DEMO, TIDB, Check, DemoStage
 
 POD = f"{DEMO}-tikv-2"
 
 
-def uid_of(stage: Stage, name: str) -> str:
+def uid_of(stage: DemoStage, name: str) -> str:
     pod = stage.rig.pod(TIDB, name)
     return pod["metadata"]["uid"] if pod is not None else ""
 
 
-def nothing_left(stage: Stage) -> list[str]:
+def nothing_left(stage: DemoStage) -> list[str]:
     """Marks, status entries and evict-leader schedulers that are still there."""
     tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, TIDB, DEMO)
     left = []
@@ -32,7 +32,7 @@ class Restart:
     title = "a TiKV pod is restarted"
     command = f'kubectl -n {TIDB} annotate pod {POD} {RESTART}=""'
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         pd = stage.cluster.pd[TIDB, DEMO]
         store = pd.store_of(POD)
         leaders = len(pd.server.led_by(store.id)) if store is not None else 0

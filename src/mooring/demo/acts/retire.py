@@ -13,7 +13,7 @@ from mooring.core.engine.why import Explanation, explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.reasons import State
-from mooring.demo.stage import DEMO, TIDB, Check, Stage
+from mooring.demo.stage import DEMO, TIDB, Check, DemoStage
 from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, roles_by_address, set_state, stored, taints_of
 from mooring.sim.scenarios.mix import NAMESPACE
 
@@ -32,7 +32,7 @@ class Retire:
     title = "a machine retires, one pod has no controller"
     command = f"sabactl machines set-state {SERIAL} retiring"
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
         await rig.api.create(Kind.POD, bare_pod())
         stage.switch_on("fleet")
@@ -64,7 +64,7 @@ class Retire:
             Check("F5", len(stored(rig).members) == 12, "a spare machine took its place"),
         ]
 
-    async def _blocked(self, stage: Stage) -> str:
+    async def _blocked(self, stage: DemoStage) -> str:
         """Wait until it is blocked, ask why, and type what the answer says; what was typed."""
         rig = stage.rig
         await rig.until(lambda: (found := _why(stage)) is not None and found.state == State.BLOCKED, limit_s=600)
@@ -79,7 +79,7 @@ class Retire:
         return command
 
 
-def _why(stage: Stage) -> Explanation | None:
+def _why(stage: DemoStage) -> Explanation | None:
     leader = stage.rig.leader()
     subject = f"pod/{NAMESPACE}/{REPORT}"
     return explain(leader.engine, subject, now=stage.rig.clock.now()) if leader is not None else None

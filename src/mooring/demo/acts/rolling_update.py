@@ -3,14 +3,14 @@
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import RESERVED_TAINT
 from mooring.demo.acts.restart import uid_of
-from mooring.demo.stage import DEMO, TIDB, Check, Stage
+from mooring.demo.stage import DEMO, TIDB, Check, DemoStage
 
 #: How often the act looks.
 EVERY_S = 0.25
 SET = f"{DEMO}-tidb"
 
 
-class RollingUpdate:
+class RollingUpdateAct:
     at = "09:00"
     speed = 2.0
     title = "TiDB rolling update"
@@ -20,7 +20,7 @@ class RollingUpdate:
         """-p '{"spec":{"tidb":{"annotations":{"tidb.pingcap.com/restartedAt":"2026-01-01T09:00:00Z"}}}}'"""
     )
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         cluster = stage.cluster
         homes = cluster.nodes_of(TIDB, SET)
         behind = cluster.ready_nodes(TIDB, SET)
@@ -63,13 +63,13 @@ class RollingUpdate:
         ]
 
 
-def reservations(stage: Stage) -> list[str]:
+def reservations(stage: DemoStage) -> list[str]:
     """Nodes that are kept free for a member just now."""
     nodes = stage.cluster.store.list(Kind.NODE)
     return [n["metadata"]["name"] for n in nodes if RESERVED_TAINT in n["metadata"].get("annotations", {})]
 
 
-def _recorded(stage: Stage) -> dict[str, str]:
+def _recorded(stage: DemoStage) -> dict[str, str]:
     status = stage.cluster.store.get(Kind.TIDB_CLUSTER, TIDB, DEMO).get("status") or {}
     members = (status.get("tidb") or {}).get("members") or {}
     return {name: str(member.get("node", "")) for name, member in sorted(members.items())}

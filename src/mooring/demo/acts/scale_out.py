@@ -3,7 +3,7 @@
 from mooring.capabilities.balance import BalancePolicy, foreign
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.queue import live_settings
-from mooring.demo.stage import DEMO, TIDB, Check, Stage
+from mooring.demo.stage import DEMO, TIDB, Check, DemoStage
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.requests import take_offline
 
@@ -23,7 +23,7 @@ class ScaleOut:
     title = "a TiKV store is added"
     command = scaled(4)
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         leader = stage.rig.leader()
         assert leader is not None, "no replica leads"
         before = leader.engine.on
@@ -44,7 +44,7 @@ class ScaleOut:
             Check("T12", paused, "PD's own schedulers were paused, a minute at a time"),
         ]
 
-    async def _grow(self, stage: Stage, gauge: "Gauge") -> tuple[float, tuple[int, int], bool]:
+    async def _grow(self, stage: DemoStage, gauge: "Gauge") -> tuple[float, tuple[int, int], bool]:
         await _members(stage, 4)
         began, pd = stage.rig.clock.monotonic(), gauge.pd
         await stage.rig.until(lambda: gauge.read() and gauge.moves > 0)
@@ -52,7 +52,7 @@ class ScaleOut:
         await stage.rig.until(lambda: gauge.read() and gauge.quiet() and gauge.spread(4) <= 6, limit_s=1800)
         return stage.rig.clock.monotonic() - began, gauge.bounds(4), paused
 
-    async def _shrink(self, stage: Stage, gauge: "Gauge") -> float:
+    async def _shrink(self, stage: DemoStage, gauge: "Gauge") -> float:
         """As tidb-operator scales in: the store is Offline first, and its pod goes when nothing is left on it."""
         pd, began = gauge.pd, stage.rig.clock.monotonic()
         store = pd.store_of(POD)
@@ -63,7 +63,7 @@ class ScaleOut:
         return stage.rig.clock.monotonic() - began
 
 
-async def _members(stage: Stage, wanted: int) -> None:
+async def _members(stage: DemoStage, wanted: int) -> None:
     await stage.kubectl(scaled(wanted))
     await stage.rig.until(lambda: stage.cluster.ready(TIDB, f"{DEMO}-tikv") == wanted)
 
@@ -71,7 +71,7 @@ async def _members(stage: Stage, wanted: int) -> None:
 class Gauge:
     """What of ours runs in PD, priced by its own steps, and how even the stores are."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoStage) -> None:
         self._stage = stage
         self.pd: SandboxPd = stage.cluster.pd[TIDB, DEMO]
         self.peak = 0

@@ -4,7 +4,7 @@ from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.why import Explanation, explain
 from mooring.core.model.reasons import State
 from mooring.demo.acts.restart import nothing_left, uid_of
-from mooring.demo.stage import DEMO, TIDB, Check, Stage
+from mooring.demo.stage import DEMO, TIDB, Check, DemoStage
 
 FIRST, SECOND = f"{DEMO}-tikv-0", f"{DEMO}-tikv-1"
 
@@ -15,7 +15,7 @@ class TwoRestarts:
     title = "two restarts in the same second"
     command = f'kubectl -n {TIDB} annotate pod {FIRST} {SECOND} {RESTART}=""'
 
-    async def play(self, stage: Stage) -> list[Check]:
+    async def play(self, stage: DemoStage) -> list[Check]:
         before = {name: uid_of(stage, name) for name in (FIRST, SECOND)}
         pd = stage.cluster.pd[TIDB, DEMO]
         interrupted = len(pd.interruptions)
@@ -46,7 +46,7 @@ class TwoRestarts:
         ]
 
 
-def _waits(stage: Stage) -> Explanation | None:
+def _waits(stage: DemoStage) -> Explanation | None:
     """What `why` says of the second, once it waits for the first."""
     leader = stage.rig.leader()
     answer = explain(leader.engine, f"pod/{TIDB}/{SECOND}") if leader is not None else None

@@ -13,7 +13,7 @@ import msgspec
 
 from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube.config import Connection
-from mooring.clients.kube.transport import Request, Transport
+from mooring.clients.kube.transport import ApiRequest, Transport
 from mooring.clients.ports import AlreadyExistsError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.apiserver.store import ObjectStore
@@ -35,7 +35,7 @@ KINDS = (
 LIST_S, SILENCE_S, AGAIN_S = 30.0, 330.0, 0.2
 
 
-class _Frame(msgspec.Struct):
+class _MirrorFrame(msgspec.Struct):
     type: str
     object: dict[str, Any]
 
@@ -76,7 +76,7 @@ class Mirror(ObjectStore):
                 await asyncio.sleep(AGAIN_S)
 
     async def _list(self, kind: Kind) -> str:
-        request = Request("GET", RESOURCES[kind].path(), f"list {kind}")
+        request = ApiRequest("GET", RESOURCES[kind].path(), f"list {kind}")
         page: Json = msgspec.json.decode(await self._transport.send(request, LIST_S))
         found = {key_of(obj): obj for obj in page.get("items") or ()}
         for gone in [key for key in self.keys(kind) if key not in found]:
@@ -88,10 +88,10 @@ class Mirror(ObjectStore):
 
     async def _watch(self, kind: Kind, version: str) -> None:
         params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "300"}
-        request = Request("GET", RESOURCES[kind].path(), f"watch {kind}", params)
+        request = ApiRequest("GET", RESOURCES[kind].path(), f"watch {kind}", params)
         async with self._transport.lines(request, SILENCE_S) as lines:
             while line := await lines.next():
-                frame = msgspec.json.decode(line, type=_Frame)
+                frame = msgspec.json.decode(line, type=_MirrorFrame)
                 if frame.type == "ERROR":
                     return
                 self._take(frame.type, kind, frame.object)

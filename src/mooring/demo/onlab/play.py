@@ -31,7 +31,7 @@ def lab_stage(listener: socket.socket, say: Callable[[str], None]) -> LabStage:
     return LabStage(binaries, http=f"{host}:{port}", progress=lambda line: say(f"         … {line}"))
 
 
-def play(day: Day, beside: "Beside") -> str:
+def play(day: Day, beside: "PlayOn") -> str:
     """Play it; why it could not be begun or went on, or "". Being asked to end is like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -44,7 +44,7 @@ def play(day: Day, beside: "Beside") -> str:
     return ""
 
 
-class Beside:
+class PlayOn:
     """After the day: how to play on."""
 
     def __init__(self, stage: LabStage, port: int, say: Callable[[str], None], *, keep: bool, open_: bool) -> None:

@@ -28,7 +28,7 @@ from mooring.clients.kube import load
 from mooring.clients.ports import PortError, RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.demo.onlab.rig import LabRig
-from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
+from mooring.demo.stage import DEMO, TIDB, DemoFigures, DemoStage, rack_of
 from mooring.lab import loopback
 from mooring.lab.binaries import Binaries
 from mooring.lab.cluster import Lab
@@ -43,7 +43,7 @@ from mooring.sandbox.pd.http import pd_app
 from mooring.sandbox.sabakan.http import sabakan_app
 
 CRD: Final = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
-FIGURES: Final = Figures(
+FIGURES: Final = DemoFigures(
     regions=48,
     shop_start_s=3.0,
     member_times={START: "1", READY: "1", GRACE: "2"},
@@ -56,7 +56,7 @@ QUIET_S, QUIET_AT_MOST_S = 3.0, 180.0
 TICK_S: Final = 15.0
 
 
-class LabStage(Stage):
+class LabStage(DemoStage):
     def __init__(self, binaries: Binaries, *, http: str, progress: Callable[[str], None]) -> None:
         """`http`: where the page answers, HOST:PORT. `progress` hears what happens between the lines of the day."""
         super().__init__(FIGURES)

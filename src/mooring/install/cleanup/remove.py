@@ -20,7 +20,7 @@ from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.undo import Unfenced
-from mooring.process.act import Act
+from mooring.process.act import Actor
 from mooring.process.admission.configurations import NAME as HOOKS
 from mooring.process.admission.configurations import uninstall
 from mooring.process.pd_directory import PdOf
@@ -37,7 +37,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     """In the order in which they must go."""
-    act = Act(api, pds, Unfenced())
+    act = Actor(api, pds, Unfenced())
     found: list[Trace] = []
     (hooked,) = (one.name for one in descriptors() if "webhook" in one.serves)
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
@@ -66,7 +66,7 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     return found
 
 
-def _doing(act: Act, *writes: Write) -> Callable[[], Awaitable[str]]:
+def _doing(act: Actor, *writes: Write) -> Callable[[], Awaitable[str]]:
     async def do() -> str:
         for write in writes:
             outcome: Outcome = await act.carry_out(write)

@@ -7,7 +7,7 @@ from mooring.clients.kube.listing import list_all
 from mooring.clients.ports import KubeApi, PlacementDriver
 from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet
 from mooring.core.model.kinds import Kind
-from mooring.process.act import Act
+from mooring.process.act import Actor
 
 
 class Unfenced:
@@ -34,7 +34,7 @@ async def released(api: KubeApi, namespace: str = "", *, dry_run: bool) -> tuple
     pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod) and namespace in {"", o.namespace}]
     nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node) and not namespace]
     sets = {o.uid for o in await list_all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
-    act = Act(api, _NoPd(), Unfenced())
+    act = Actor(api, _NoPd(), Unfenced())
     done: list[str] = []
     failed: list[str] = []
     for one in undo(pods, nodes, sets):

@@ -34,7 +34,7 @@ SPEAKING_WORKLOADS: Final = " || ".join(
 )
 
 
-class Address(msgspec.Struct, frozen=True):
+class WebhookAddress(msgspec.Struct, frozen=True):
     """How the API server reaches us: a URL (outside a cluster), or a Service of our namespace."""
 
     namespace: str
@@ -59,7 +59,7 @@ class Address(msgspec.Struct, frozen=True):
         return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
 
 
-def configurations(address: Address, ca_bundle: bytes, namespace_uid: str = "") -> dict[Kind, Json]:
+def configurations(address: WebhookAddress, ca_bundle: bytes, namespace_uid: str = "") -> dict[Kind, Json]:
     """Both of them, complete. `namespace_uid`: of our own namespace; "" where it is not known."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "name": address.namespace, "uid": namespace_uid}
     elsewhere = {
@@ -148,7 +148,7 @@ async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
     return ""
 
 
-async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
+async def uninstall(api: KubeApi, address: WebhookAddress | None = None) -> list[str]:
     """Remove them; returns what was removed. Only ours: by name and by our label, and where an address is given only
     while they still point to it: another process may have replaced them."""
     removed = []
@@ -167,7 +167,7 @@ async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
     return removed
 
 
-def _leads_to(configuration: Json, address: Address) -> bool:
+def _leads_to(configuration: Json, address: WebhookAddress) -> bool:
     base = address.url.rstrip("/") + "/"
     return any(w.get("clientConfig", {}).get("url", "").startswith(base) for w in configuration.get("webhooks") or ())
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import msgspec
 
 from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.admission.decide import Admission
+from mooring.capabilities.mix.admission.decide import MixAdmission
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.registry import serving
 from mooring.clients.kube.fence import Fenced
 from mooring.clients.ports import Chance, Clock, KubeApi
 from mooring.core.engine.engine import Engine
-from mooring.process.admission.configurations import Address
+from mooring.process.admission.configurations import WebhookAddress
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import Reviewer
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
@@ -41,7 +41,7 @@ def webhook_parts(
     shell: Shell,
 ) -> WebhookParts:
     reviewer = Reviewer(
-        Admission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
+        MixAdmission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
         engine.world,
         shell.now,
         chance,
@@ -57,7 +57,7 @@ def webhook_parts(
         Fenced(api, elector.may_write),
         clock,
         tls,
-        Address(config.namespace, config.webhook_url, config.webhook_service),
+        WebhookAddress(config.namespace, config.webhook_url, config.webhook_service),
         leads=elector.may_write,
         serves=serving("webhook", config.on()),
         directory=config.webhook_certificates,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from mooring.capabilities.mix.admission.affinity import PodRules
-from mooring.capabilities.mix.admission.decide import Admission, Decision, Wait
+from mooring.capabilities.mix.admission.decide import Decision, MixAdmission, Wait
 from mooring.capabilities.mix.admission.reviews import (
     PodRequest,
     WorkloadObject,
@@ -25,7 +25,7 @@ from mooring.capabilities.mix.admission.reviews import (
     pod_request,
     workload_request,
 )
-from mooring.capabilities.mix.admission.validation import Draft, judge
+from mooring.capabilities.mix.admission.validation import WorkloadDraft, judge
 from mooring.clients.ports import Chance, Recorder
 from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.kinds import Kind
@@ -54,7 +54,7 @@ class NotLeadingError(Exception):
 class Reviewer:
     def __init__(
         self,
-        admission: Admission,
+        admission: MixAdmission,
         world: WorldRead,
         now: Callable[[], float],
         chance: Chance,
@@ -209,11 +209,11 @@ async def first_of(*waiting_on: Coroutine[Any, Any, Any] | asyncio.Future[Any] |
             task.cancel()
 
 
-def _draft(kind: str, found: WorkloadObject) -> Draft:
+def _draft(kind: str, found: WorkloadObject) -> WorkloadDraft:
     spec = found.spec
     template = spec.template if spec is not None else None
     labels = template.metadata.labels if template is not None and template.metadata is not None else None
-    return Draft(
+    return WorkloadDraft(
         kind,
         found.metadata.labels or NO_LABELS,
         found.metadata.annotations or NO_LABELS,

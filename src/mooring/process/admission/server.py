@@ -22,7 +22,7 @@ from aiohttp import web
 from mooring.capabilities.mix.admission.reviews import BadReviewError
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import NotLeadingError, Reviewer
-from mooring.process.http.intake import BodyRefusedError, Intake
+from mooring.process.http.intake import BodyIntake, BodyRefusedError
 from mooring.process.http.listening import Listener
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ LEAVE_S: Final = 0.1
 LEAVES_WITHIN: Final = 10
 
 
-def webhook_app(reviewer: Reviewer, intake: Intake, front: ReloadingTls) -> web.Application:
+def webhook_app(reviewer: Reviewer, intake: BodyIntake, front: ReloadingTls) -> web.Application:
     pages = WebhookPages(reviewer, intake, front)
     app = web.Application(client_max_size=0)
     app.add_routes(
@@ -54,7 +54,7 @@ def webhook_app(reviewer: Reviewer, intake: Intake, front: ReloadingTls) -> web.
 
 
 class WebhookPages:
-    def __init__(self, reviewer: Reviewer, intake: Intake, front: ReloadingTls) -> None:
+    def __init__(self, reviewer: Reviewer, intake: BodyIntake, front: ReloadingTls) -> None:
         self._reviewer = reviewer
         self._front = front
         self._intake = intake
@@ -204,12 +204,12 @@ class WebhookServer:
     """The listening side; the address it got is `port`."""
 
     def __init__(
-        self, reviewer: Reviewer, front: ReloadingTls, host: str, port: int, intake: Intake | None = None
+        self, reviewer: Reviewer, front: ReloadingTls, host: str, port: int, intake: BodyIntake | None = None
     ) -> None:
         self._front = front
         self._host, self.port = host, port
         self._leaving = False
-        app = webhook_app(reviewer, intake or Intake(), front)
+        app = webhook_app(reviewer, intake or BodyIntake(), front)
         app.on_response_prepare.append(self._part)
         self._listener = Listener(app, shutdown_timeout=2.0)
 

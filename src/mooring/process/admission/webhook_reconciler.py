@@ -19,7 +19,7 @@ from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.ports import AlreadyExistsError, Clock, ConflictError, Json, KubeApi, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import CertificateError, Material, advance, split_bundle
-from mooring.process.admission.configurations import LABELS, Address, configurations, install, stand, uninstall
+from mooring.process.admission.configurations import LABELS, WebhookAddress, configurations, install, stand, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.timed_event import TimedEvent
 
@@ -40,7 +40,7 @@ class WebhookReconciler:
         api: KubeApi,
         clock: Clock,
         front: ReloadingTls,
-        address: Address,
+        address: WebhookAddress,
         *,
         leads: Callable[[], bool],
         serves: bool = True,

@@ -21,7 +21,7 @@ import msgspec
 import mooring
 from mooring.capabilities.fleet.live.ledger import DECISIONS
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, seal
-from mooring.capabilities.fleet.live.settings import TEMPLATE, Settings, parse_settings
+from mooring.capabilities.fleet.live.settings import TEMPLATE, FleetSettings, parse_settings
 from mooring.capabilities.fleet.live.store import packed, unpacked
 from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, create, header_line
 
@@ -124,7 +124,7 @@ def _digests(one: dict[Any, Any], rewrite: Rewrite) -> dict[str, str]:
     match one:
         case _ if isinstance(one.get(TEMPLATE), str):
             was, will_be = parse_settings(one), parse_settings(_walk(one, rewrite))
-            if isinstance(was, Settings) and isinstance(will_be, Settings):
+            if isinstance(was, FleetSettings) and isinstance(will_be, FleetSettings):
                 return {was.revision: will_be.revision, was.query: will_be.query}
         case {"name": str(name), "labels": dict(labels), "annotations": dict(annotations)} if SEAL in labels:
             record = annotations.get(APPLIED) or ""

@@ -8,7 +8,7 @@ from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
 from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.release import write_released
-from mooring.capabilities.fleet.live.settings import Settings, cke_finding, parse_settings
+from mooring.capabilities.fleet.live.settings import FleetSettings, cke_finding, parse_settings
 from mooring.capabilities.fleet.live.status import fleet_status
 from mooring.capabilities.fleet.planner.current import Current
 from mooring.capabilities.fleet.planner.problem import PlanError
@@ -20,7 +20,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 
 
-class Store:
+class FleetStore:
     def __init__(self, api: HttpKubeApi, namespace: str) -> None:
         self._api = api
         self.namespace = namespace
@@ -45,7 +45,7 @@ class Store:
             raise UserError(made, Exit.NOT_AS_IT_SHOULD_BE)
         return made
 
-    async def settings(self) -> Settings:
+    async def settings(self) -> FleetSettings:
         made = parse_settings(await self.data())
         if isinstance(made, PlanError):
             raise UserError(made.message, Exit.NOT_AS_IT_SHOULD_BE)

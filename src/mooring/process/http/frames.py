@@ -39,7 +39,7 @@ BUCKETS: Final = 12
 DAY_S: Final = 86_400.0
 
 
-class Table(msgspec.Struct):
+class FrameTable(msgspec.Struct):
     """Rows by id in order; `total` counts those beyond the page too."""
 
     rows: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -50,7 +50,7 @@ class Table(msgspec.Struct):
 class Frame(msgspec.Struct):
     as_of: float
     head: dict[str, Any]
-    tables: dict[str, Table]
+    tables: dict[str, FrameTable]
 
 
 class Framer:
@@ -66,8 +66,8 @@ class Framer:
         self._begun = Begun()
         self.moves = Moves()
         self._map: MapRows | None = None
-        self._nodes = Table()
-        self._racks = Table()
+        self._nodes = FrameTable()
+        self._racks = FrameTable()
         #: Every node by name, those with news first: for pages of the whole list.
         self.node_names: list[str] = []
         #: Every rack, those with news first.
@@ -107,13 +107,13 @@ class Framer:
         head["cluster"] = self._cluster or replica.config.cluster_name or replica.config.context
         head.update(self.beside())
         tables = {
-            "map": Table(tiles, len(tiles), on_map.sums()),
-            "moves": Table(moves, len(moves)),
+            "map": FrameTable(tiles, len(tiles), on_map.sums()),
+            "moves": FrameTable(moves, len(moves)),
             "queue": queue,
             "stores": stores,
             "nodes": self._nodes,
             "racks": self._racks,
-            "timeline": Table(self.moves.rows(), len(self.moves), {"bars": self._begun.bars(now)}),
+            "timeline": FrameTable(self.moves.rows(), len(self.moves), {"bars": self._begun.bars(now)}),
         }
         return Frame(now, head, tables)
 
@@ -141,7 +141,9 @@ class Framer:
             shown[node.name] = whole(lambda n=node: rows.node_row(world, n), node.name)  # type: ignore[misc]
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": on_map.unplaced, "quiet": len(quiet)})
+        self._nodes = FrameTable(
+            shown, len(news) + len(quiet), {**counts, "unplaced": on_map.unplaced, "quiet": len(quiet)}
+        )
         await asyncio.sleep(0)
         self.node_names = [n.name for n in news] + sorted(quiet, key=by_number)
         await asyncio.sleep(0)
@@ -149,7 +151,7 @@ class Framer:
         loud = [r for r in racks if r.glyphs]
         self.all_racks = loud + [r for r in racks if not r.glyphs]
         page = {r.id: r for r in self.all_racks[:PAGE]}
-        self._racks = Table(page, len(racks), {"quiet": len(racks) - len(loud)})
+        self._racks = FrameTable(page, len(racks), {"quiet": len(racks) - len(loud)})
 
 
 class Begun:
@@ -193,13 +195,13 @@ def whole(make: Callable[[], Any], row_id: str) -> Any:
         return {"id": row_id, "state": "?"}
 
 
-def _queue(engine: Engine) -> Table:
+def _queue(engine: Engine) -> FrameTable:
     found = standings(engine)
     shown = {
         one.id: whole(lambda o=one: row(engine, o, engine.queue.why(o.id)), one.id)  # type: ignore[misc]
         for one in found[:PAGE]
     }
-    return Table(shown, len(found), counts(found))
+    return FrameTable(shown, len(found), counts(found))
 
 
 def all_stores(engine: Engine) -> list[Any]:
@@ -228,11 +230,11 @@ def all_stores(engine: Engine) -> list[Any]:
     return found
 
 
-def _stores(engine: Engine) -> Table:
+def _stores(engine: Engine) -> FrameTable:
     found, world = all_stores(engine), engine.world
     page = {(r["id"] if isinstance(r, dict) else r.id): r for r in found[:PAGE]}
     lost = {str(tc.key): words for tc in world.tidb_clusters() if (words := world.pd_lost(tc.key))}
-    return Table(page, len(found), {"lost": lost})
+    return FrameTable(page, len(found), {"lost": lost})
 
 
 def _fullness(row: Any) -> tuple[float, str]:
@@ -250,7 +252,7 @@ def silent_s(replica: Replica) -> float:
     return round(replica.clock.monotonic() - max(i.stats.heard_at for i in informers), 1)
 
 
-def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
+def _head(replica: Replica, queue: FrameTable, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
     blocked = queue.sums.get(State.BLOCKED, 0)

@@ -38,7 +38,7 @@ class BodyRefusedError(Exception):
         self.reason = reason
 
 
-class Intake:
+class BodyIntake:
     """One per process."""
 
     def __init__(self, budget: int = BUDGET, deadline_s: float = DEADLINE_S) -> None:
@@ -85,7 +85,7 @@ class Intake:
 class _Taken:
     """What one body has taken of the budget."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: BodyIntake) -> None:
         self._intake = intake
         self._bytes = 0
 

@@ -16,7 +16,7 @@ from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.world.read import WorldRead
-from mooring.process.http.movewords import Move, words
+from mooring.process.http.movewords import MoveRow, words
 
 #: Lines of the timeline that are kept, and steps of one of them.
 MOST_MOVES: Final = 400
@@ -34,9 +34,9 @@ class Moves:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
-        self._all: OrderedDict[str, Move] = OrderedDict()
-        self._open: dict[str, Move] = {}
-        self._ended: list[Move] = []
+        self._all: OrderedDict[str, MoveRow] = OrderedDict()
+        self._open: dict[str, MoveRow] = {}
+        self._ended: list[MoveRow] = []
         #: Replicas that were named as a replacement already: uid → operator.
         self._taken: OrderedDict[str, str] = OrderedDict()
         #: The row of region moves that the next alike joins: (source, from, to) → id.
@@ -67,7 +67,7 @@ class Moves:
         if move is None:
             if entry.verb in ENDS or entry.verb == "wrote":
                 return
-            move = Move(id=number, at=entry.at, source=entry.source, about=first, name=_name(entry))
+            move = MoveRow(id=number, at=entry.at, source=entry.source, about=first, name=_name(entry))
             self._open[number] = move
             self._keep(move)
             if (waiting := engine.waiting.get(number)) is not None:
@@ -86,7 +86,7 @@ class Moves:
             move.verb = "promoted"
         self._stale.add(move.id)
 
-    def _keep(self, move: Move) -> None:
+    def _keep(self, move: MoveRow) -> None:
         self._all[move.id] = move
         while len(self._all) > MOST_MOVES:
             # What has ended goes first; what is open stays as long as there is anything else.
@@ -95,13 +95,13 @@ class Moves:
             self._rows.pop(oldest, None)
             self._stale.discard(oldest)
 
-    def _begin(self, move: Move, running: OperatorRecord, world: WorldRead) -> None:
+    def _begin(self, move: MoveRow, running: OperatorRecord, world: WorldRead) -> None:
         operator = running.operator
         move.promoted_at, move.detail = running.promoted_at, operator.detail or move.detail
         move.about = _about(operator)
         describe(move, operator, world)
 
-    def _end(self, move: Move, entry: HistoryEntry) -> None:
+    def _end(self, move: MoveRow, entry: HistoryEntry) -> None:
         move.verb, move.text, move.ended_at = str(entry.verb), entry.text, entry.at
         self._open.pop(move.id, None)
         if self._engine is not None and move.verb == "finished":
@@ -111,7 +111,7 @@ class Moves:
         if move.what == "region":
             self._join(move)
 
-    def _join(self, move: Move) -> None:
+    def _join(self, move: MoveRow) -> None:
         """One line for region moves between the same stores, not three hundred."""
         key = (move.source, *move.stores)
         row = self._all.get(self._alike.get(key, ""))
@@ -131,7 +131,7 @@ class Moves:
         self._stale.add(row.id)
         self._stale.discard(move.id)
 
-    def _find_target(self, move: Move, engine: Engine) -> None:
+    def _find_target(self, move: MoveRow, engine: Engine) -> None:
         if move.target or move.what != "pod":
             return
         world = engine.world
@@ -141,7 +141,7 @@ class Moves:
             move.came = f"{pod.namespace}/{pod.name}"
             self._stale.add(move.id)
 
-    def _arrived(self, move: Move, world: WorldRead) -> Pod | None:
+    def _arrived(self, move: MoveRow, world: WorldRead) -> Pod | None:
         namespace, _, name = move.name.partition("/")
         workload = world.workload_by_uid(move.workload_uid) if move.workload_uid else None
         back = world.pod(Key(namespace, name))
@@ -195,7 +195,7 @@ class Moves:
         return {r["id"]: r for r in newest[:200]}
 
 
-def _replaced_first(move: Move) -> bool:
+def _replaced_first(move: MoveRow) -> bool:
     """Its replacement was Ready before it went: no pod was away."""
     return move.what != "pod" or any("DeletePod" in text for _, _, text in move.steps)
 
@@ -214,7 +214,7 @@ def _progress(running: OperatorRecord | None) -> str:
     return running.progress if running is not None else ""
 
 
-def describe(move: Move, operator: Operator, world: WorldRead) -> None:
+def describe(move: MoveRow, operator: Operator, world: WorldRead) -> None:
     """What moves, and from where, by the steps that the operator has."""
     kinds, args = {step.kind for step in operator.steps}, operator.args
     move.name = args.get("pod", operator.subject.partition("/")[2])
@@ -237,7 +237,7 @@ def describe(move: Move, operator: Operator, world: WorldRead) -> None:
         move.origin_class = str(world.node_class(move.origin))
 
 
-def _describe_region(move: Move, operator: Operator, world: WorldRead) -> None:
+def _describe_region(move: MoveRow, operator: Operator, world: WorldRead) -> None:
     left, came = _ends(operator.steps)
     cluster = Key(*move.name.split("/")[:2]) if move.name.count("/") == 2 else None
     nodes = _store_nodes(cluster, world) if cluster is not None else {}

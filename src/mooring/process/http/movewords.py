@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Move(msgspec.Struct, kw_only=True):
+class MoveRow(msgspec.Struct, kw_only=True):
     """One operator, from its promotion (or its place in the queue) to its end."""
 
     id: str
@@ -40,7 +40,7 @@ class Move(msgspec.Struct, kw_only=True):
         return self.ended_at is None
 
 
-def words(move: Move) -> str:
+def words(move: MoveRow) -> str:
     """As in: shop/pay-fdvs6 went spot s6 → on-demand n10, away 8 s: majority-in-on-demand wants 6, had 4."""
     # What it had when it was decided; by the end that is past.
     because = f": {move.detail if move.open else move.detail.replace(', has ', ', had ')}" if move.detail else ""
@@ -70,7 +70,7 @@ def words(move: Move) -> str:
     return f"{_subject(move)}{because or (f': {move.text}' if move.text else '')}"
 
 
-def _subject(move: Move) -> str:
+def _subject(move: MoveRow) -> str:
     match move.what:
         case "node" | "reserve":
             return move.origin
@@ -79,7 +79,7 @@ def _subject(move: Move) -> str:
     return move.name
 
 
-def _pod_words(move: Move, *, done: bool) -> str:
+def _pod_words(move: MoveRow, *, done: bool) -> str:
     away = f", away {_seconds(move.ended_at - move.away_since)}" if move.ended_at and move.away_since else ""
     if move.origin and move.target == move.origin:
         return f"{move.name} {'restarted' if done else 'restarts'} on {move.origin}{away}"
@@ -93,7 +93,7 @@ def _class(word: str) -> str:
     return f"{word} " if word not in {"", "unknown"} else ""
 
 
-def _took(move: Move) -> str:
+def _took(move: MoveRow) -> str:
     return _seconds((move.ended_at or 0.0) - (move.promoted_at or move.at))
 
 

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from mooring.process.http.frames import MANY_NODES, Frame, Framer, Table
+from mooring.process.http.frames import MANY_NODES, Frame, Framer, FrameTable
 from mooring.process.http.past import Past
 
 log = structlog.get_logger()
@@ -191,7 +191,7 @@ def difference(old: Frame, new: Frame) -> dict[str, Any]:
     return delta
 
 
-def _changes(old: Table, new: Table) -> dict[str, Any]:
+def _changes(old: FrameTable, new: FrameTable) -> dict[str, Any]:
     if old is new:
         return {}
     found: dict[str, Any] = {}

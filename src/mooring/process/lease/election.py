@@ -58,7 +58,7 @@ class Renew(msgspec.Struct, frozen=True):
     base: LeaseRecord | None
 
 
-class Wait(msgspec.Struct, frozen=True):
+class LeaseWait(msgspec.Struct, frozen=True):
     """Nothing to do for so long."""
 
     seconds: float
@@ -70,7 +70,7 @@ class StepDown(msgspec.Struct, frozen=True):
     why: str
 
 
-Step = Acquire | Renew | Wait | StepDown
+Step = Acquire | Renew | LeaseWait | StepDown
 
 
 class Election:
@@ -117,11 +117,11 @@ class Election:
         if self._seen is None or self._seen.holder in {"", self.identity}:
             return Acquire(lease)
         left = self._seen_at + max(self._seen.duration_s, self.timing.lease_s) - now
-        return Wait(left) if left > 0 else Acquire(lease)
+        return LeaseWait(left) if left > 0 else Acquire(lease)
 
     def unheard(self, now: float) -> Step:
         """Decide without an answer: a leader goes on until its renew deadline, a follower can only wait."""
-        return self._overdue(now) or Wait(self.timing.retry_s)
+        return self._overdue(now) or LeaseWait(self.timing.retry_s)
 
     def written(self, lease: LeaseRecord, began_at: float, now: float) -> None:
         """The server accepted our Acquire or Renew; `began_at` is from before it was sent."""

@@ -26,7 +26,7 @@ from mooring.clients.ports import (
 )
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339_micro
-from mooring.process.lease.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
+from mooring.process.lease.election import Acquire, Election, LeaseRecord, LeaseWait, Renew, StepDown, Timing
 from mooring.process.timed_event import TimedEvent
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Elector:
                     # Read it again. A leader has no time to lose.
                     self._object = None
                     pause = min(pause, 0.5) if self.leading else pause
-            case Wait(seconds):
+            case LeaseWait(seconds):
                 pause = min(pause, seconds)
             case StepDown(why):
                 self._object = None

@@ -16,7 +16,7 @@ import msgspec
 
 from mooring.capabilities.fleet.live import settings
 from mooring.clients.kube.config import Connection
-from mooring.clients.kube.transport import Request, Transport
+from mooring.clients.kube.transport import ApiRequest, Transport
 from mooring.clients.ports import (
     ExpiredError,
     Json,
@@ -125,7 +125,7 @@ class _Lists:
         found: list[Json] = []
         params = {"limit": str(PAGE), **params}
         while True:
-            request = Request("GET", path, f"list {what}", params)
+            request = ApiRequest("GET", path, f"list {what}", params)
             page: Json = msgspec.json.decode(await self._transport.send(request, PAGE_S))
             found.extend(page.get("items") or ())
             metadata = page.get("metadata") or {}

@@ -9,7 +9,7 @@ import msgspec
 from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import has_reservation_taint
-from mooring.capabilities.home.verbs import Answer, Verbs
+from mooring.capabilities.home.verbs import VerbAnswer, Verbs
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Node
@@ -51,7 +51,7 @@ def ask_mooring(
                 raise ConnectionError("no replica answers")
             if heard is not None and verb == "filter":
                 heard(running.replica, arguments)
-            answer: Answer = getattr(verbs_of(running.replica), verb)(msgspec.json.encode(arguments))
+            answer: VerbAnswer = getattr(verbs_of(running.replica), verb)(msgspec.json.encode(arguments))
             return json.loads(answer.body)
 
         return ask

@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.admission.decide import Admission, Decision, Wait
+from mooring.capabilities.mix.admission.decide import Decision, MixAdmission, Wait
 from mooring.capabilities.mix.admission.reviews import PodRequest, pod_request
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
@@ -28,7 +28,7 @@ class Town:
         for index in Mix(policy).indexes():
             self.world.register(index)
         self.book = self.world.index(SlotBook)
-        self.admission = Admission(policy, self.book)
+        self.admission = MixAdmission(policy, self.book)
         self.now = 1_000.0
         self._ids = itertools.count(1)
         self.unseen: list[dict] = []

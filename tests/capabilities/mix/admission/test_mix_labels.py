@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.mix.admission.affinity import PodRules
-from mooring.capabilities.mix.admission.validation import Draft, judge
+from mooring.capabilities.mix.admission.validation import WorkloadDraft, judge
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, Managed, Misconfigured, Unmanaged, parse_share, read
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.targets import Mode, Share, Target
@@ -63,46 +63,46 @@ def test_nonsense_is_refused_and_never_guessed(labels, annotations, says):
     found = read("Deployment", labels, annotations)
     assert isinstance(found, Misconfigured)
     assert says in str(found)
-    judged = judge(Draft("Deployment", labels, annotations))
+    judged = judge(WorkloadDraft("Deployment", labels, annotations))
     assert judged.problems == found.problems
 
 
 def test_every_problem_is_named_at_once():
     """M1: a person who made three mistakes reads about three, not about the first."""
-    found = judge(Draft("Deployment", {ENABLED: "yes", MODE: "most", CUSTOM: "x"}))
+    found = judge(WorkloadDraft("Deployment", {ENABLED: "yes", MODE: "most", CUSTOM: "x"}))
     assert len(found.problems) == 3
 
 
 def test_a_change_elsewhere_is_not_refused():
     """M9: a workload that was wrong before may still be changed and deleted; only the labels themselves are judged."""
-    wrong = Draft("Deployment", {ENABLED: "yes"}, replicas=3)
-    scaled = Draft("Deployment", {ENABLED: "yes"}, replicas=5)
+    wrong = WorkloadDraft("Deployment", {ENABLED: "yes"}, replicas=3)
+    scaled = WorkloadDraft("Deployment", {ENABLED: "yes"}, replicas=5)
     judged = judge(scaled, before=wrong)
     assert not judged.problems
     assert "exactly true or false" in judged.warnings[0]
-    assert judge(Draft("Deployment", {ENABLED: "no"}), before=wrong).problems
+    assert judge(WorkloadDraft("Deployment", {ENABLED: "no"}), before=wrong).problems
 
 
 @pytest.mark.parametrize(
     ("draft", "says"),
     [
-        (Draft("Deployment", ON, replicas=3), "floor is 0"),
-        (Draft("Deployment", ON | {MODE: "all-in-spot"}), "floor is 0"),
-        (Draft("StatefulSet", ON | {MODE: "custom", CUSTOM: "0"}), "floor is 0"),
-        (Draft("Deployment", ON | {MODE: "majority-in-on-demand", CUSTOM: "3"}), "is ignored"),
-        (Draft("Deployment", ON | {MODE: "custom", CUSTOM: "9"}, replicas=3), "more than the 3 replicas"),
-        (Draft("Deployment", ON, {MODE: "custom"}), "read from the labels"),
-        (Draft("Deployment", {}, template_labels=ON), "in the pod template is ignored"),
-        (Draft("Deployment", ON | {ENABLED + "-modus": "custom"}), "is not known"),
-        (Draft("Deployment", ON, {"vacant.io/rebalance": "quick"}), "the only value is fast"),
-        (Draft("StatefulSet", ON, {"vacant.io/rebalance": "fast"}), "one by one"),
-        (Draft("Deployment", ON, {"vacant.io/rebalance": "fast"}, strategy="Recreate"), "side by side"),
+        (WorkloadDraft("Deployment", ON, replicas=3), "floor is 0"),
+        (WorkloadDraft("Deployment", ON | {MODE: "all-in-spot"}), "floor is 0"),
+        (WorkloadDraft("StatefulSet", ON | {MODE: "custom", CUSTOM: "0"}), "floor is 0"),
+        (WorkloadDraft("Deployment", ON | {MODE: "majority-in-on-demand", CUSTOM: "3"}), "is ignored"),
+        (WorkloadDraft("Deployment", ON | {MODE: "custom", CUSTOM: "9"}, replicas=3), "more than the 3 replicas"),
+        (WorkloadDraft("Deployment", ON, {MODE: "custom"}), "read from the labels"),
+        (WorkloadDraft("Deployment", {}, template_labels=ON), "in the pod template is ignored"),
+        (WorkloadDraft("Deployment", ON | {ENABLED + "-modus": "custom"}), "is not known"),
+        (WorkloadDraft("Deployment", ON, {"vacant.io/rebalance": "quick"}), "the only value is fast"),
+        (WorkloadDraft("StatefulSet", ON, {"vacant.io/rebalance": "fast"}), "one by one"),
+        (WorkloadDraft("Deployment", ON, {"vacant.io/rebalance": "fast"}, strategy="Recreate"), "side by side"),
         (
-            Draft("StatefulSet", ON, replicas=3, rules=TO_SPOT),
+            WorkloadDraft("StatefulSet", ON, replicas=3, rules=TO_SPOT),
             "majority-in-on-demand wants 2 of 3 replicas on on-demand, but the template's nodeSelector asks for spot nodes",
         ),
         (
-            Draft("StatefulSet", ON, replicas=3, rules=TO_ON_DEMAND),
+            WorkloadDraft("StatefulSet", ON, replicas=3, rules=TO_ON_DEMAND),
             "majority-in-on-demand wants 1 replica on spot, but the template's own node rules exclude spot nodes",
         ),
     ],
@@ -117,10 +117,13 @@ def test_warnings(draft, says):
 
 def test_no_warning_without_a_cause():
     """A workload with a floor, and one that has nothing to do with us, are admitted in silence."""
-    assert judge(Draft("StatefulSet", ON, replicas=3)).warnings == ()
-    assert judge(Draft("Deployment", {"app": "web"})).warnings == ()
-    assert judge(Draft("StatefulSet", ON | {MODE: "all-in-on-demand"}, replicas=3, rules=TO_ON_DEMAND)).warnings == ()
-    assert judge(Draft("Deployment", {ENABLED: "false"}, replicas=3, rules=TO_SPOT)).warnings == ()
+    assert judge(WorkloadDraft("StatefulSet", ON, replicas=3)).warnings == ()
+    assert judge(WorkloadDraft("Deployment", {"app": "web"})).warnings == ()
+    assert (
+        judge(WorkloadDraft("StatefulSet", ON | {MODE: "all-in-on-demand"}, replicas=3, rules=TO_ON_DEMAND)).warnings
+        == ()
+    )
+    assert judge(WorkloadDraft("Deployment", {ENABLED: "false"}, replicas=3, rules=TO_SPOT)).warnings == ()
 
 
 def test_policy_is_read_strictly():

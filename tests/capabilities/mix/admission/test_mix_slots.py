@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.capabilities.mix.slots import Place, SlotLedger
+from mooring.capabilities.mix.slots import SlotLedger, SlotPlace
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.capacity import NodeClass
 
@@ -21,7 +21,7 @@ def fill(ledger: SlotLedger, target: Target, replicas: int) -> None:
     while len(ledger) < replicas:
         slot = ledger.lowest_free()
         on_demand = ledger.choose(slot, target, replicas) is NodeClass.ON_DEMAND
-        ledger.put(f"{slot}-{len(ledger)}", Place(slot, on_demand))
+        ledger.put(f"{slot}-{len(ledger)}", SlotPlace(slot, on_demand))
 
 
 @settings(max_examples=150, deadline=None)
@@ -40,7 +40,7 @@ def test_ledger_equals_a_plain_count(moves):
     for move in moves:
         holder = str(move[1])
         if move[0] == "put":
-            model[holder] = Place(move[2], move[3])
+            model[holder] = SlotPlace(move[2], move[3])
             ledger.put(holder, model[holder])
         else:
             model.pop(holder, None)
@@ -111,8 +111,8 @@ def test_any_spot_pod_may_go_for_an_on_demand_one():
 def test_a_slot_given_twice_heals():
     """A new leader has no reservations and may give a slot twice: the total still comes out right."""
     ledger = SlotLedger()
-    ledger.put("a", Place(0, on_demand=True))
-    ledger.put("b", Place(0, on_demand=True))
+    ledger.put("a", SlotPlace(0, on_demand=True))
+    ledger.put("b", SlotPlace(0, on_demand=True))
     fill(ledger, MAJORITY, 5)
     assert ledger.on_demand == MAJORITY.on_demand(5)
 
@@ -121,11 +121,11 @@ def test_pods_older_than_us_fill_the_count():
     """M5: five pods without a slot, all on spot nodes: the next ones are on-demand until the floor stands."""
     ledger = SlotLedger()
     for i in range(3):
-        ledger.put(f"old-{i}", Place(None, on_demand=False))
+        ledger.put(f"old-{i}", SlotPlace(None, on_demand=False))
     fill(ledger, MAJORITY, 5)
     assert ledger.on_demand == 2
     all_safe = SlotLedger()
     for i in range(4):
-        all_safe.put(f"old-{i}", Place(None, on_demand=True))
+        all_safe.put(f"old-{i}", SlotPlace(None, on_demand=True))
     fill(all_safe, MAJORITY, 5)
     assert all_safe.on_demand == 4

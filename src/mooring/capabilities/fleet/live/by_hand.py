@@ -7,7 +7,7 @@ import msgspec
 
 from mooring.capabilities.fleet.live import ledger
 from mooring.capabilities.fleet.live.ledger import StoredCluster, next_data
-from mooring.capabilities.fleet.live.settings import Settings
+from mooring.capabilities.fleet.live.settings import FleetSettings
 from mooring.capabilities.fleet.live.store import Decisions
 from mooring.capabilities.fleet.planner.current import Current
 from mooring.capabilities.fleet.planner.files.constraints import Constraints
@@ -21,7 +21,7 @@ def problems_of(current: Current, limits: Constraints, stored: StoredCluster, *,
     return [*_unmet(current, limits), *([] if quorum_is_lost else _quorum(current, stored))]
 
 
-def replacing_data(current: Current, made: Settings, stored: StoredCluster, now: float) -> dict[str, str]:
+def replacing_data(current: Current, made: FleetSettings, stored: StoredCluster, now: float) -> dict[str, str]:
     """The stored cluster's ConfigMap once this one is in it; nothing of an earlier change is pending any more."""
     members = tuple(msgspec.structs.replace(m, node=None) for m in current.members)
     data = next_data(stored, Decisions(made.revision, members), "set-by-hand", (), now, keep=KEEP)

@@ -37,7 +37,7 @@ from mooring.capabilities.fleet.live.retirement.evict_pod import (
     next_evict_step,
     resumed_eviction,
 )
-from mooring.capabilities.fleet.live.settings import Settings
+from mooring.capabilities.fleet.live.settings import FleetSettings
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
@@ -295,7 +295,7 @@ def _counts_on(node: Node, index: FleetIndex) -> bool:
     return any(m.control_plane for name in names if (m := index.members.get(name)) is not None)
 
 
-def _off(settings: Settings | None, wrong: str, running: OperatorRecord) -> str:
+def _off(settings: FleetSettings | None, wrong: str, running: OperatorRecord) -> str:
     if settings is None:
         return wrong
     if not settings.enabled:

@@ -15,7 +15,7 @@ from mooring.capabilities.fleet.live.affected import is_control_plane
 from mooring.capabilities.fleet.live.ledger import HELD, PENDING, Pending, StoredCluster, next_data, write_ledger
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import Released, cluster_now
-from mooring.capabilities.fleet.live.settings import Settings
+from mooring.capabilities.fleet.live.settings import FleetSettings
 from mooring.capabilities.fleet.live.settling import unsettled
 from mooring.capabilities.fleet.live.store import Decisions
 from mooring.capabilities.fleet.planner.current import Current, Member
@@ -41,7 +41,7 @@ _OF_CONTROL_PLANE: Final = frozenset(
 class Survey(msgspec.Struct, frozen=True):
     """Everything a pass depends on."""
 
-    settings: Settings
+    settings: FleetSettings
     ledger: StoredCluster
     #: By address.
     machines: Mapping[str, Machine]

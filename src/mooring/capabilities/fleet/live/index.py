@@ -11,7 +11,7 @@ from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_machines, node_news
 from mooring.capabilities.fleet.live.fleet_pass import Survey
 from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
-from mooring.capabilities.fleet.live.settings import Settings, parse_settings
+from mooring.capabilities.fleet.live.settings import FleetSettings, parse_settings
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.problem import PlanError
@@ -28,7 +28,7 @@ class FleetIndex:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         #: The settings in force; None: there are none, or none that were ever good.
-        self.settings: Settings | None = None
+        self.settings: FleetSettings | None = None
         #: What is wrong with those in the ConfigMap; "" when nothing is.
         self.wrong = f"no ConfigMap {namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
         #: Whether there are settings at all, good or bad.
@@ -86,6 +86,6 @@ class FleetIndex:
         else:
             self.settings, self.wrong = made, ""
 
-    def survey(self, settings: Settings, ledger: StoredCluster, world: WorldRead, now: float) -> Survey:
+    def survey(self, settings: FleetSettings, ledger: StoredCluster, world: WorldRead, now: float) -> Survey:
         addresses = {*self.members, *self.by_address, *ledger.pending.removed}
         return Survey(settings, ledger, self.by_address, live_nodes(world, addresses), now)

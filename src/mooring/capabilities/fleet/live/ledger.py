@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.capabilities.fleet.live.store import Decisions, InvalidDecisionsError, decode_decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
-from mooring.capabilities.fleet.planner.plan import Change
+from mooring.capabilities.fleet.planner.plan import PlanChange
 from mooring.core.model.cluster import ConfigMap, Key
 from mooring.core.model.instructions import Create, Instruction, Patch
 from mooring.core.model.kinds import Kind
@@ -82,7 +82,7 @@ def read_ledger(found: ConfigMap | None) -> StoredCluster | str:
 
 
 def next_data(
-    old: StoredCluster, new: Decisions, action: str, changes: Iterable[Change], now: float, *, keep: int
+    old: StoredCluster, new: Decisions, action: str, changes: Iterable[PlanChange], now: float, *, keep: int
 ) -> dict[str, str]:
     """The ConfigMap's data after this change."""
     before, after = {m.address for m in old.members}, {m.address for m in new.members}

@@ -38,7 +38,7 @@ _OUR_LABELS: Final = frozenset(
 _OUR_ANNOTATIONS: Final = frozenset({keys.SERIAL, keys.REGISTER_DATE, keys.RETIRE_DATE})
 
 
-class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
+class AppliedKeys(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the template brought to this node, beyond the design's own keys."""
 
     labels: tuple[str, ...] = ()
@@ -51,15 +51,15 @@ def seal(name: str, record: str) -> str:
     return sha256(f"{name}\n{record}".encode()).hexdigest()[:40]
 
 
-def applied_to(node: Node) -> Applied:
+def applied_to(node: Node) -> AppliedKeys:
     """Nothing, where the record is not as we have sealed it."""
     record = node.annotations.get(APPLIED) or ""
     if not record or node.labels.get(SEAL) != seal(node.name, record):
-        return Applied()
+        return AppliedKeys()
     try:
-        return msgspec.json.decode(record, type=Applied)
+        return msgspec.json.decode(record, type=AppliedKeys)
     except (msgspec.DecodeError, RecursionError):
-        return Applied()
+        return AppliedKeys()
 
 
 def bring_up_to_date(
@@ -71,7 +71,7 @@ def bring_up_to_date(
     before = applied_to(node)
     taints = tuple(Taint(t["key"], t["effect"], t.get("value") or "") for t in wanted["taints"])
     own_taints = tuple(t for t in taints if t.key != keys.STATE_TAINT)
-    after = Applied(
+    after = AppliedKeys(
         tuple(sorted(k for k in labels if not _our_label(k))),
         {k: v for k, v in sorted(annotations.items()) if k not in _OUR_ANNOTATIONS},
         tuple(f"{t.key}:{t.effect}" for t in own_taints),
@@ -88,7 +88,11 @@ def _our_label(key: str) -> bool:
 
 
 def _metadata(
-    node: Node, labels: Mapping[str, str], annotations: Mapping[str, str], before: Applied, after: Applied
+    node: Node,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    before: AppliedKeys,
+    after: AppliedKeys,
 ) -> dict[str, Any]:
     put: dict[str, str | None] = {k: v for k, v in labels.items() if node.labels.get(k) != v}
     put |= {k: None for k in node.labels if k not in labels and k != SEAL and (_our_label(k) or k in before.labels)}
@@ -101,7 +105,7 @@ def _metadata(
     # Taints that are to go are forgotten only once they are gone.
     known = tuple(dict.fromkeys((*after.taints, *(t for t in before.taints if _carried(node, t)))))
     record = msgspec.structs.replace(after, taints=known)
-    text = msgspec.json.encode(record).decode() if record != Applied() else ""
+    text = msgspec.json.encode(record).decode() if record != AppliedKeys() else ""
     if text != node.annotations.get(APPLIED, ""):
         note[APPLIED] = text or None
     if (seal(node.name, text) if text else "") != node.labels.get(SEAL, ""):
@@ -119,7 +123,7 @@ def _carried(node: Node, taint: str) -> bool:
 
 
 def _taints(
-    node: Node, wanted: tuple[Taint, ...], before: Applied, pods: tuple[Pod, ...]
+    node: Node, wanted: tuple[Taint, ...], before: AppliedKeys, pods: tuple[Pod, ...]
 ) -> tuple[Instruction | None, Verdict | None]:
     have = set(node.taints)
     missing = [t for t in wanted if t not in have]

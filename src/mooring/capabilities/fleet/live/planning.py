@@ -19,7 +19,7 @@ from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
-from mooring.capabilities.fleet.live.report import Report
+from mooring.capabilities.fleet.live.report import FleetReport
 from mooring.capabilities.fleet.live.retirement import retire
 from mooring.capabilities.fleet.live.retirement.emptying import taken_back
 from mooring.capabilities.fleet.live.settling import control_plane_facts, settles_at
@@ -57,7 +57,7 @@ class PlanNotes(msgspec.Struct, frozen=True):
     #: The query in force, and since when: an older answer of the registry does not count.
     query: str = ""
     query_since: float = 0.0
-    report: Report = Report()
+    report: FleetReport = FleetReport()
     quiet: Quiet | None = None
 
 

@@ -9,7 +9,7 @@ from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey
 from mooring.core.model.machine import MachineState
 
 
-class Report(msgspec.Struct, frozen=True):
+class FleetReport(msgspec.Struct, frozen=True):
     successful: bool = False
     at: float = 0.0
     workers: tuple[tuple[str, int], ...] = ()
@@ -18,7 +18,7 @@ class Report(msgspec.Struct, frozen=True):
     unmet: tuple[tuple[str, int], ...] = ()
 
 
-def report_of(survey: Survey, made: Pass, before: Report) -> Report:
+def report_of(survey: Survey, made: Pass, before: FleetReport) -> FleetReport:
     """A failed pass says only that, and when: the other figures stay those of the last good one."""
     if made.wanted.error is not None:
         return msgspec.structs.replace(before, successful=False, at=survey.now, unmet=_unmet(made))
@@ -29,7 +29,7 @@ def report_of(survey: Survey, made: Pass, before: Report) -> Report:
     weights = sum(roles.values())
     total = max(len(assigned), survey.settings.constraints.minimum_workers)
     in_cluster = {m.address for m in members}
-    return Report(
+    return FleetReport(
         True,
         survey.now,
         tuple(sorted({**dict.fromkeys(roles, 0), **counted}.items())),
@@ -43,7 +43,7 @@ def _unmet(made: Pass) -> tuple[tuple[str, int], ...]:
     return tuple((u.constraint, abs(u.wanted - u.have)) for u in made.wanted.unmet)
 
 
-def gauges(report: Report) -> Iterator[tuple[str, dict[str, str], float]]:
+def gauges(report: FleetReport) -> Iterator[tuple[str, dict[str, str], float]]:
     if not report.at:
         return
     yield "cke_sabakan_integration_successful", {}, float(report.successful)

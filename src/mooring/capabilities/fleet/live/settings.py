@@ -30,7 +30,7 @@ CKE_INTEGRATION: Final = "cke-integration"
 KEYS: Final = (TEMPLATE, CONSTRAINTS, VARIABLES, URL, ENABLED, CONFIRMED, CKE_INTEGRATION)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     template: Template
     #: Of the template's content.
     revision: str
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     query: str = ""
 
 
-def parse_settings(data: Mapping[str, str]) -> Settings | PlanError:
+def parse_settings(data: Mapping[str, str]) -> FleetSettings | PlanError:
     """Checks everything and reports the first problem. Unknown keys belong to other tools and are left alone."""
     if TEMPLATE not in data:
         return PlanError(ErrorCode.INVALID_TEMPLATE, f"ConfigMap {NAME} has no {TEMPLATE}: mooring fleet set-template")
@@ -69,7 +69,7 @@ def parse_settings(data: Mapping[str, str]) -> Settings | PlanError:
     said = data.get(CKE_INTEGRATION, "")
     if said not in {"", "on", "off"}:
         return _wrong(CKE_INTEGRATION, f"must be on or off, not {said!r}")
-    return Settings(
+    return FleetSettings(
         template=template,
         revision=revision_of(template.document),
         constraints=limits,
@@ -89,7 +89,7 @@ def read_constraints(text: str) -> Constraints | PlanError:
     return document if isinstance(document, PlanError) else parse_constraints(document, CONSTRAINTS)
 
 
-def cke_finding(settings: Settings) -> str:
+def cke_finding(settings: FleetSettings) -> str:
     """What `mooring doctor` says about two generators of cluster.yml; "" when there is one."""
     if settings.cke_integration == "on":
         return (

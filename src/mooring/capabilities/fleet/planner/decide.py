@@ -9,7 +9,7 @@ from mooring.capabilities.fleet.planner.draft import Draft, verb_of
 from mooring.capabilities.fleet.planner.files.nodetext import NodeText
 from mooring.capabilities.fleet.planner.files.template import Template
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
-from mooring.capabilities.fleet.planner.plan import Action, Assignment, Change, ClusterPlan, FleetView, Verb
+from mooring.capabilities.fleet.planner.plan import Action, Assignment, ClusterPlan, FleetView, PlanChange, Verb
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.update import update
 
@@ -49,15 +49,15 @@ def _vanished(draft: Draft, address: str) -> Assignment:
 
 def _changes(
     draft: Draft, assignments: tuple[Assignment, ...], nodes: tuple[Mapping[str, Any], ...] | None
-) -> list[Change]:
+) -> list[PlanChange]:
     """Moves in the order they were decided, then what is only written again."""
     if not draft.members:
-        return [Change(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
+        return [PlanChange(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
     moved = []
     for address, said in draft.said.items():
         verb = verb_of(draft, address)
         if verb is not None:
-            moved.append(Change(address, _serial(draft, address), verb, said))
+            moved.append(PlanChange(address, _serial(draft, address), verb, said))
     rewritten = []
     # From decisions alone there is nothing else to tell than taints.
     members = draft.members if nodes is not None else draft.wrongly_tainted()
@@ -80,14 +80,14 @@ def _serial(draft: Draft, address: str) -> str:
 
 def _rewritten(
     member: Member, assignment: Assignment, node: Mapping[str, Any] | None, *, every_field: bool
-) -> Change | None:
+) -> PlanChange | None:
     """A field that the current file leaves out is news only when everything is written again on purpose."""
     machine = assignment.machine
     assert machine is not None
     wanted = wanted_state_taint(machine.state)
     if wanted != member.state_taint:
         verb = Verb.UNTAINT if wanted is None else Verb.TAINT
-        return Change(assignment.address, machine.serial, verb, f"its machine is {machine.state.value}")
+        return PlanChange(assignment.address, machine.serial, verb, f"its machine is {machine.state.value}")
     if node is None or member.node is None:
         return None
     old = member.node
@@ -95,7 +95,7 @@ def _rewritten(
     differ = [f for f in compared if (node.get(f) or None) != (old.get(f) or None)]
     if not differ:
         return None
-    return Change(assignment.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written again")
+    return PlanChange(assignment.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written again")
 
 
 _COMPARED = ("user", "labels", "annotations", "taints")

@@ -44,7 +44,7 @@ class WhenShort(StrEnum):
     PROCEED = "proceed"
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class PlanChange(msgspec.Struct, frozen=True, gc=False):
     address: str
     serial: str
     change: Verb
@@ -97,7 +97,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
     action: Action
     assignments: tuple[Assignment, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlanChange, ...] = ()
     unmet: tuple[Unmet, ...] = ()
     error: PlanError | None = None
     #: For people: machines left out, odd settings, what could not be done though nothing demands it.

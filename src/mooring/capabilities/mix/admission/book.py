@@ -13,7 +13,7 @@ import msgspec
 from mooring.capabilities.mix.admission.reservations import Reservation, Reservations
 from mooring.capabilities.mix.labels import RESERVATION
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.mix.slots import Place, SlotLedger, class_changed
+from mooring.capabilities.mix.slots import SlotLedger, SlotPlace, class_changed
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.events import Change, Trigger
@@ -201,5 +201,5 @@ class SlotBook:
                 kept.ledger.put_pod(pod, world)
 
 
-def _place(reservation: Reservation) -> Place:
-    return Place(reservation.slot, reservation.node_class is NodeClass.ON_DEMAND)
+def _place(reservation: Reservation) -> SlotPlace:
+    return SlotPlace(reservation.slot, reservation.node_class is NodeClass.ON_DEMAND)

@@ -68,7 +68,7 @@ class Wait(msgspec.Struct, frozen=True):
     what: str
 
 
-class Admission:
+class MixAdmission:
     """`book` belongs to the world whose pods it counts; `namespace` is where Mix keeps its memory."""
 
     def __init__(self, policy: MixPolicy, book: SlotBook, namespace: str = "mooring-system") -> None:

@@ -22,7 +22,7 @@ from mooring.core.model.kinds import Kind
 _KNOWN: Final = (ENABLED, MODE, CUSTOM)
 
 
-class Draft(msgspec.Struct, frozen=True):
+class WorkloadDraft(msgspec.Struct, frozen=True):
     """The part of a workload that Mix validates."""
 
     kind: str
@@ -46,8 +46,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def judge(
-    draft: Draft,
-    before: Draft | None = None,
+    draft: WorkloadDraft,
+    before: WorkloadDraft | None = None,
     deployment_default: Target = DEPLOYMENT_DEFAULT,
     capacity: CapacityRules = CapacityRules(),
 ) -> Judgement:
@@ -67,7 +67,7 @@ def judge(
     return Judgement(warnings=tuple(warnings))
 
 
-def _about(draft: Draft, management: Managed) -> list[str]:
+def _about(draft: WorkloadDraft, management: Managed) -> list[str]:
     warnings = []
     target = management.target
     if draft.replicas > 0 and target.on_demand(draft.replicas) == 0:
@@ -87,7 +87,7 @@ def _about(draft: Draft, management: Managed) -> list[str]:
     return warnings
 
 
-def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> list[str]:
+def _contradictions(draft: WorkloadDraft, target: Target, capacity: CapacityRules) -> list[str]:
     """A template whose own node rules leave no choice. It is allowed: the user's rules win, pod by pod."""
     floor = target.on_demand(draft.replicas)
     if floor:
@@ -103,7 +103,7 @@ def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> li
     return []
 
 
-def _misplaced(draft: Draft) -> list[str]:
+def _misplaced(draft: WorkloadDraft) -> list[str]:
     """Settings in places where they are not read."""
     warnings = [
         f"annotation {key} is ignored: it is read from the labels of the {draft.kind}"

@@ -3,7 +3,7 @@
 Every interrupted node is cordoned before a single pod moves, or replacements land on the next one to go.
 """
 
-from mooring.capabilities.mix.interruption.notices import Signal, mark_of, signal_of, unread
+from mooring.capabilities.mix.interruption.notices import NoticeSignal, mark_of, signal_of, unread
 from mooring.capabilities.mix.pace import InterruptionPolicy, NoticeKind, Sign
 from mooring.core.model.cluster import Node
 from mooring.core.model.events import Change, Trigger
@@ -53,7 +53,7 @@ def has_notice(node: Node, policy: InterruptionPolicy, world: WorldRead) -> bool
     return _signal(node, policy, world) is not None
 
 
-def _signal(node: Node, policy: InterruptionPolicy, world: WorldRead) -> Signal | None:
+def _signal(node: Node, policy: InterruptionPolicy, world: WorldRead) -> NoticeSignal | None:
     if _is_quiet(node) and not any(detector.sign is Sign.LABEL for detector in policy.detectors):
         return None
     return signal_of(node, policy, world.rules.class_of(node.labels))

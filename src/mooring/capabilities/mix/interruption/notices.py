@@ -25,7 +25,7 @@ SOURCE: Final = "spot"
 _SHUTDOWN: Final = "NodeShutdown"
 
 
-class Signal(msgspec.Struct, frozen=True, gc=False):
+class NoticeSignal(msgspec.Struct, frozen=True, gc=False):
     """Something on a node says that it goes. `at` None: so many seconds after it was seen."""
 
     name: str
@@ -44,15 +44,15 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     lost: bool = False
 
 
-def signal_of(node: Node, policy: InterruptionPolicy, node_class: NodeClass) -> Signal | None:
+def signal_of(node: Node, policy: InterruptionPolicy, node_class: NodeClass) -> NoticeSignal | None:
     """The first detector that finds a notice."""
     if policy.action is OnNotice.OFF:
         return None
-    found: Signal | None = None
+    found: NoticeSignal | None = None
     for detector in policy.detectors:
         if found is None or detector.kind is NoticeKind.INTERRUPTION:
             for name, at in _seen(detector, node, node_class):
-                found = Signal(name, at, detector.notice_s, detector.kind)
+                found = NoticeSignal(name, at, detector.notice_s, detector.kind)
                 if found.kind is NoticeKind.INTERRUPTION:
                     return found
     return found

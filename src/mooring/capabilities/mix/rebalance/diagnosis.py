@@ -30,7 +30,7 @@ from mooring.capabilities.mix.rebalance.health import Health, Healths
 from mooring.capabilities.mix.rebalance.misplaced import (
     CHANGE_RULES,
     Candidate,
-    Plan,
+    MovePlan,
     carries_ours,
     immovable,
     is_repaired,
@@ -239,7 +239,7 @@ class Diagnosis:
         case = self._guarded(found, len(away), words)
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
 
-    def _in_transit(self, found: Plan, words: str) -> Case:
+    def _in_transit(self, found: MovePlan, words: str) -> Case:
         """Pods are being created or deleted, so no pod is moved yet; but too few are on on-demand nodes, even if all
         missing ones are created there."""
         health, there = self.health, len(self.health.pods)

@@ -44,7 +44,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False):
+class MovePlan(msgspec.Struct, frozen=True, gc=False):
     #: T(R), and how many count as on-demand now.
     wanted: int
     have: int
@@ -54,11 +54,11 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[Candidate, ...] = ()
 
 
-def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> Plan:
+def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> MovePlan:
     """What is wrong with the classes of a workload that is not being changed."""
     pods, wanted, have = health.pods, target.on_demand(health.wanted), health.on_demand
     if len(pods) != health.wanted:
-        return Plan(wanted, have)  # pods are on their way in or out: their classes decide first
+        return MovePlan(wanted, have)  # pods are on their way in or out: their classes decide first
     if have < wanted:
         return _moves(health, target, world, NodeClass.ON_DEMAND, wanted, have)
     if have > wanted and to_spot:
@@ -67,16 +67,16 @@ def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> 
         stray = counted(len(health.exposed), "on-demand replica")
         detail = f"{stray} of {health.workload.name} on spot nodes"
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in health.exposed)
-        return Plan(wanted, have, len(health.exposed), found)
-    return Plan(wanted, have)
+        return MovePlan(wanted, have, len(health.exposed), found)
+    return MovePlan(wanted, have)
 
 
-def _moves(health: Health, target: Target, world: WorldRead, to: NodeClass, wanted: int, have: int) -> Plan:
+def _moves(health: Health, target: Target, world: WorldRead, to: NodeClass, wanted: int, have: int) -> MovePlan:
     wrong = NodeClass.SPOT if to is NodeClass.ON_DEMAND else NodeClass.ON_DEMAND
     movable = [p for p in health.pods if CONFLICT not in p.annotations and class_of(p, world) is wrong]
     words = f"{target} wants {wanted} of {health.wanted} on on-demand, has {have}"
     found = (Candidate(pod, to, Reason.WRONG_CLASS, words) for pod in victims(movable, to, target, health, world))
-    return Plan(wanted, have, abs(wanted - have), tuple(found))
+    return MovePlan(wanted, have, abs(wanted - have), tuple(found))
 
 
 def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from mooring.capabilities.drain.room import Bar, Needs, bar_of, closed_by, copies, taken_domains, untolerated_of
+from mooring.capabilities.drain.room import Bar, RoomNeeds, bar_of, closed_by, copies, taken_domains, untolerated_of
 from mooring.capabilities.mix.admission.affinity import requirement
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes, has_notice
 from mooring.capabilities.mix.policy import MixPolicy
@@ -125,7 +125,7 @@ class Room:
         words = f"{counted(total, 'node')}: {told}" if total else f"there is no {wanted} node"
         return Lack(words, by_own_rules=0 < total == causes[Bar.OWN_RULES])
 
-    def _large_enough(self, needs: Needs, wanted: NodeClass) -> Iterator[Node]:
+    def _large_enough(self, needs: RoomNeeds, wanted: NodeClass) -> Iterator[Node]:
         """Open nodes whose taints the pod tolerates and whose free CPU suffices, the emptiest first."""
         for (node_class, taints), nodes in self._index.open.items():
             if node_class is not wanted or untolerated_of(taints, needs.tolerations) is not None:
@@ -136,16 +136,16 @@ class Room:
                     break
                 yield node
 
-    def _not_excluded(self, needs: Needs, wanted: NodeClass) -> Iterator[Node]:
+    def _not_excluded(self, needs: RoomNeeds, wanted: NodeClass) -> Iterator[Node]:
         interrupted = self._world.index(InterruptedNodes).names
         return (n for n in self._world.nodes_of_class(wanted) if not bar_of(n, needs, interrupted))
 
-    def _needs(self, pod: Pod, wanted: NodeClass) -> Needs:
+    def _needs(self, pod: Pod, wanted: NodeClass) -> RoomNeeds:
         shape = pod.shape
         spot = self._policy.tolerations if wanted is NodeClass.SPOT else ()
         volumes = self._world.volumes_of(pod) if pod.claims else ()
         terms, taken = self._own_terms(shape), taken_domains(pod, self._world)
-        return Needs(shape, terms, (*shape.tolerations, *spot), volumes, taken)
+        return RoomNeeds(shape, terms, (*shape.tolerations, *spot), volumes, taken)
 
     def _own_terms(self, shape: PodShape) -> tuple[SelectorTerm, ...] | None:
         """What the user requires, without what we added when the pod was admitted."""
@@ -166,7 +166,7 @@ def _takes(row: object) -> tuple[str, int]:
     return (row.node, row.shape.cpu_milli) if isinstance(row, Pod) and not row.terminal else ("", 0)
 
 
-def _is_plain(needs: Needs) -> bool:
+def _is_plain(needs: RoomNeeds) -> bool:
     """Nothing but class, taints and size decides."""
     shape = needs.shape
     return not (shape.node_selector or needs.terms is not None or needs.volumes or shape.anti_affinity_keys)
