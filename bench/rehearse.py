@@ -35,7 +35,7 @@ from mooring.rehearse.snapshot.schema import KINDS, Snapshot
 from mooring.rehearse.sweep.forks import Failed, cores
 from mooring.rehearse.sweep.remote import run_on_dask
 from mooring.rehearse.sweep.report import last_line
-from mooring.rehearse.sweep.sweep import Found, Plan, collect, run
+from mooring.rehearse.sweep.sweep import Found, SweepPlan, collect, run
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 
@@ -80,7 +80,7 @@ def plays(snapshot: Snapshot) -> None:
 
 def sweep(snapshot: Snapshot) -> None:
     """Every node and every rack."""
-    plan = Plan(config=everything_on(Config()))
+    plan = SweepPlan(config=everything_on(Config()))
     todo = failures(snapshot, capacity_rules(plan.config), ("node", "rack"))
     results: list[tuple[Failure, Found | Failed]] = []
     before_s = _cpu_s()
@@ -92,7 +92,7 @@ def sweep(snapshot: Snapshot) -> None:
 
 def dask(snapshot: Snapshot) -> None:
     """Some racks by one worker and by two: by the clock, and by the CPU time of the worker that had the most."""
-    plan = Plan(config=everything_on(Config()))
+    plan = SweepPlan(config=everything_on(Config()))
     todo = failures(snapshot, capacity_rules(plan.config), ("rack",))[:DASK_EVENTS]
     clock, busiest = list[float](), list[float]()
     for workers in (1, 2):

@@ -18,7 +18,7 @@ from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.podstate import make_condition, with_spec
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
-from mooring.sandbox.kubelet import Pace
+from mooring.sandbox.kubelet import KubeletPace
 
 
 def resident_mb() -> float:
@@ -27,7 +27,7 @@ def resident_mb() -> float:
 
 
 def build(nodes: int, deployments: int, replicas: int, *, log: bool = False) -> Cluster:
-    cluster = Cluster(seed=1, pace=Pace(start_s=2, ready_s=1, end_s=1), log=log)
+    cluster = Cluster(seed=1, pace=KubeletPace(start_s=2, ready_s=1, end_s=1), log=log)
     cluster.add_nodes(nodes)
     for i in range(deployments):
         template = manifests.pod_template({"app": f"web-{i:04d}"}, cpu="100m", memory="128Mi")

@@ -2,17 +2,17 @@
 
 import time
 
-from mooring.sim.whole.seeds import Options, quiet_logs, run_seed
+from mooring.sim.whole.seeds import SeedOptions, quiet_logs, run_seed
 
 FIRST, SEEDS = 9001, 20
 
 
 def main() -> None:
     quiet_logs()
-    run_seed(FIRST, Options(hours=0.02))  # imports
+    run_seed(FIRST, SeedOptions(hours=0.02))  # imports
     began, lasted_s = time.process_time(), 0.0
     for seed in range(FIRST, FIRST + SEEDS):
-        lasted_s += run_seed(seed, Options()).lasted_s
+        lasted_s += run_seed(seed, SeedOptions()).lasted_s
     mean_s = (time.process_time() - began) / SEEDS
     print(
         f"sim      seed        {SEEDS} seeds from {FIRST}, {lasted_s / SEEDS / 60:.0f} virtual minutes each with their"

@@ -12,12 +12,12 @@ import pytest
 from mooring.capabilities.balance import kept
 from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.summary import StoreRow
+from mooring.capabilities.balance.summary import StoreSummary
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.engine.events import Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.recording.checkpoint import Checkpoint, capture, restore
-from mooring.core.engine.recording.memory import BadMemoryError, NotNowError, Snapshot, read
+from mooring.core.engine.recording.memory import BadMemoryError, MemorySnapshot, NotNowError, read
 from mooring.core.engine.recording.reading import read_from_checkpoint
 from mooring.core.engine.recording.replay import Replay
 from mooring.core.model.cluster import Pod, PodShape
@@ -128,7 +128,7 @@ def test_all_of_a_book_of_regions_is_kept():
     assert {*kept.BOOK} | follow == vars(book).keys()
     rest = {"policy", "rules", "stores", "regions", "_voters", "by_voters", "size_mib", "bytes", "_order", "_odd_kept"}
     assert {*kept.SUMMARY_IDS} | rest == vars(book.summary).keys()
-    assert {*kept.STORE, *kept.STORE_IDS} == {*StoreRow.__slots__}
+    assert {*kept.STORE, *kept.STORE_IDS} == {*StoreSummary.__slots__}
 
 
 def test_while_a_list_is_being_taken_in_there_is_no_checkpoint():
@@ -336,9 +336,10 @@ def test_a_part_whose_first_line_was_cut_off_hides_none_before_it(whole, tmp_pat
 
 def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path):
     engine = _engine()
-    memory = list(Snapshot({"engine": engine.kept()}, engine.anchors()).records())
+    memory = list(MemorySnapshot({"engine": engine.kept()}, engine.anchors()).records())
     shapes = {
-        name: attributes | {"new"} for name, attributes in Snapshot(engine.kept(), engine.anchors()).shapes().items()
+        name: attributes | {"new"}
+        for name, attributes in MemorySnapshot(engine.kept(), engine.anchors()).shapes().items()
     }
     with pytest.raises(BadMemoryError, match=r"kept otherwise in this version \(new\)"):
         read(memory, engine.anchors(), shapes)

@@ -10,7 +10,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
 from mooring.rehearse.snapshot.gather import gather
 from mooring.rehearse.snapshot.load import load
-from mooring.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, PlacementShot, Snapshot, StoreShot
 from mooring.rehearse.snapshot.stores import thinned, without_leader, without_quorum
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
@@ -152,7 +152,10 @@ def test_regions_stand_where_pd_had_them(demo: Snapshot) -> None:
         started_at=1_700_000_000,
         stores=tuple(StoreShot(id=i, address=f"demo-tikv-{n}.peer:20160") for n, i in enumerate((4, 7, 9))),
         evicting=(9,),
-        placements=(Placement(peers=(4, 7, 9), leader=7, regions=20), Placement(peers=(4, 7, 9), leader=4, regions=5)),
+        placements=(
+            PlacementShot(peers=(4, 7, 9), leader=7, regions=20),
+            PlacementShot(peers=(4, 7, 9), leader=4, regions=5),
+        ),
     )
     loaded = load(msgspec.structs.replace(demo, pds=(shot,)), 1)
     pd = loaded.cluster.pd["tidb", "demo"]
@@ -169,7 +172,7 @@ def test_regions_stand_where_pd_had_them(demo: Snapshot) -> None:
 
 def test_a_million_regions_are_played_by_their_share() -> None:
     """O4: every placement keeps at least one region, and the proportions stay."""
-    many = [Placement(peers=(1, 2, i), leader=1, regions=100_000 if i < 12 else 3) for i in range(3, 13)]
+    many = [PlacementShot(peers=(1, 2, i), leader=1, regions=100_000 if i < 12 else 3) for i in range(3, 13)]
     few = thinned(many, 1000)
     assert len(few) == len(many)
     assert {p.regions for p in few[:-1]} == {111}

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from mooring.rehearse.losses import Breach
-from mooring.rehearse.observer import Gone
-from mooring.rehearse.outcome import BROKEN, KEPT, Interrupted, NotPlayed, Played, RegionLosses, judge
+from mooring.rehearse.observer import GonePod
+from mooring.rehearse.outcome import BROKEN, KEPT, Interrupted, NotPlayed, Observed, RegionLosses, judge
 from mooring.rehearse.report import render
 from mooring.rehearse.room import Unplaced
 
-CALM = Played(
+CALM = Observed(
     source="test",
     taken_at="2026-01-01T00:00:00Z",
     nodes=3,
@@ -26,7 +26,7 @@ TOLL = RegionLosses(cluster="tidb/demo", regions=300)
 SHORT = Interrupted(
     workload="Deployment shop/web", wanted=5, before=5, worst=3, away_s=42.0, from_s=0.0, until_s=42.0, at_end=5
 )
-LOST = Gone(at_s=120.0, pod="shop/web-1", workload="Deployment shop/web", node="s1", how="lost")
+LOST = GonePod(at_s=120.0, pod="shop/web-1", workload="Deployment shop/web", node="s1", how="lost")
 WAITS = Unplaced(pod="shop/web-1", workload="Deployment shop/web", cpu_milli=500, memory_mib=64, why="Insufficient cpu")
 BREACH = Breach(
     rule="budget", subject="PodDisruptionBudget shop/web", least=4, worst=2, from_s=0.0, until_s=63.0, seconds=63.0

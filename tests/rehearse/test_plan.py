@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.rehearse.observer import Come, Gone, StuckPod
+from mooring.rehearse.observer import Come, GonePod, StuckPod
 from mooring.rehearse.plan import last_line, moves, render
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.baseline import BadBaselineError, compare, markdown, read
@@ -17,8 +17,8 @@ from tests.rehearse.test_sweep import LINE, _found
 WEB, DB = "Deployment shop/web", "StatefulSet data/db"
 
 
-def gone(pod: str, workload: str, at_s: float = 0.0) -> Gone:
-    return Gone(at_s=at_s, pod=pod, workload=workload, node="n1", how="lost")
+def gone(pod: str, workload: str, at_s: float = 0.0) -> GonePod:
+    return GonePod(at_s=at_s, pod=pod, workload=workload, node="n1", how="lost")
 
 
 def test_each_pod_that_goes_has_its_fate() -> None:

@@ -14,20 +14,20 @@ from mooring.core.model.times import rfc3339
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.outcome import RehearsalOutcome
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.report import render
 from mooring.rehearse.snapshot import schema
 from mooring.rehearse.snapshot.capture import shot
 from mooring.rehearse.snapshot.gather import gather
-from mooring.rehearse.snapshot.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot.schema import KINDS, PdShot, PlacementShot, Snapshot, StoreShot
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 
 
 def play(
     snapshot: Snapshot, words: str, *, features: dict[str, bool] | None = None, seed: int = 1, **options: object
-) -> Outcome:
+) -> RehearsalOutcome:
     config = everything_on(Config()) if features is None else Config(features=features)
     planned = acts(words.split(), snapshot, capacity_rules(config), Options(**options))  # type: ignore[arg-type]
     return rehearse(snapshot, planned, config, seed=seed)
@@ -286,7 +286,7 @@ def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> N
         members=demo.pds[0].members,
         stores=tuple(StoreShot(id=i + 1, address=f"demo-tikv-{i}.peer:20160") for i in range(3)),
         placements=tuple(
-            Placement(peers=peers, leader=leader, regions=10_000)
+            PlacementShot(peers=peers, leader=leader, regions=10_000)
             for leader in (1, 2, 3)
             for peers in ((1, 2, 3), (leader,))
         ),

@@ -14,7 +14,7 @@ from mooring.rehearse.sweep.remote import run_on_dask
 from mooring.rehearse.sweep.sweep import Found, collect, run
 from mooring.sim.dask import DaskMismatchError, DaskUnreachableError, check
 from mooring.sim.whole import remote
-from mooring.sim.whole.seeds import Options, run_many
+from mooring.sim.whole.seeds import SeedOptions, run_many
 from tests.rehearse.test_sweep import PLAN, RULES, small
 
 
@@ -51,7 +51,7 @@ def test_a_worker_that_is_killed_midway_costs_nothing(cluster: LocalCluster, kil
 
 def test_seeds_of_the_simulation_too(cluster: LocalCluster, kill_one: Callable[[], None]) -> None:
     """O7: `mooring sim --seeds A..B --dask …`, one worker killed after the first seed: every result, as here."""
-    options = Options(hours=0.05)
+    options = SeedOptions(hours=0.05)
     there = []
     for result in remote.run_on_dask(range(1, 7), options, cluster.scheduler_address):
         if not there:

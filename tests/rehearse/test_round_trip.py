@@ -18,7 +18,7 @@ from mooring.process.assemble import make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.outcome import RehearsalOutcome
 from mooring.rehearse.play import Play, everything_on, rehearse
 from mooring.rehearse.snapshot import schema
 from mooring.rehearse.snapshot.capture import take
@@ -70,7 +70,7 @@ def demo_cluster() -> Cluster:
     return cluster
 
 
-def same_on_the_original(cluster: Cluster, snapshot: Snapshot, words: str, options: Options) -> Outcome:
+def same_on_the_original(cluster: Cluster, snapshot: Snapshot, words: str, options: Options) -> RehearsalOutcome:
     planned = acts(words.split(), snapshot, CONFIG.mix.capacity, options)
     return Play(snapshot, planned, CONFIG, seed=1, limit_s=1800.0, loaded=Loaded(cluster)).run()
 
@@ -97,7 +97,7 @@ def test_a_rehearsal_agrees_with_the_cluster_it_was_taken_of(words: str, options
         assert mine.away_s == pytest.approx(real.away_s, abs=2.0), mine.workload
 
 
-def _shapes(outcome: Outcome) -> object:
+def _shapes(outcome: RehearsalOutcome) -> object:
     played = outcome.played
     return (
         [(one.workload, one.worst, one.at_end) for one in _by_name(outcome)],
@@ -108,7 +108,7 @@ def _shapes(outcome: Outcome) -> object:
     )
 
 
-def _by_name(outcome: Outcome) -> list[object]:
+def _by_name(outcome: RehearsalOutcome) -> list[object]:
     return sorted(outcome.played.interrupted, key=lambda one: one.workload)
 
 

@@ -11,18 +11,18 @@ from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import BadEventError, acts
 from mooring.rehearse.events.failures import Failure, failures, scopes
-from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.outcome import RehearsalOutcome
 from mooring.rehearse.play import Play, everything_on, rehearse
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.broken import Broken
 from mooring.rehearse.sweep.forks import Failed, Task, play_each
 from mooring.rehearse.sweep.report import first_line, render
-from mooring.rehearse.sweep.sweep import Found, Plan, collect, run, summary
+from mooring.rehearse.sweep.sweep import Found, SweepPlan, collect, run, summary
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())
-PLAN = Plan(config=CONFIG)
+PLAN = SweepPlan(config=CONFIG)
 RULES = CONFIG.mix.capacity
 LINE = Broken(object="StatefulSet data/db", promise="quorum", words="db: quorum", seconds=60.0, fix="spread it")
 
@@ -152,11 +152,11 @@ def test_a_child_that_dies_is_an_error_of_its_event_alone() -> None:
     snapshot = small()
     planned = acts(["node-lost", "n0"], snapshot, RULES, PLAN.options)
 
-    def die(_outcome: Outcome) -> str:
+    def die(_outcome: RehearsalOutcome) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
         return ""
 
-    def fail(_outcome: Outcome) -> str:
+    def fail(_outcome: RehearsalOutcome) -> str:
         raise ValueError("no room for words")
 
     tasks = [Task(planned, 1, die), Task(planned, 1, fail), Task(planned, 1, lambda outcome: outcome.verdict)]

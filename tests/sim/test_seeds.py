@@ -2,10 +2,10 @@
 
 import pytest
 
-from mooring.sim.whole.seeds import Options, replay_command, run_seed
+from mooring.sim.whole.seeds import SeedOptions, replay_command, run_seed
 
 #: Six virtual minutes of load each; `make sim` plays more and longer ones.
-OPTIONS = Options(hours=0.1)
+OPTIONS = SeedOptions(hours=0.1)
 
 
 def play(seed: int) -> None:

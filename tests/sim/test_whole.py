@@ -146,7 +146,7 @@ def test_command(capfd):
 
 def test_a_worker_that_is_killed_ends_the_run_and_names_the_seeds_not_played():
     """O5: the kernel takes memory back by killing; a run that waits for that worker would never end."""
-    coming = seeds.run_many(range(1, 400), seeds.Options(hours=0.02), jobs=2)
+    coming = seeds.run_many(range(1, 400), seeds.SeedOptions(hours=0.02), jobs=2)
     played = [next(coming).seed]
     os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
     with pytest.raises(seeds.SeedsLostError, match=r"was killed; not played: .*\.\.399 ") as error:

@@ -42,7 +42,7 @@ def replay(
     """
     from mooring.capabilities.registry import limits
     from mooring.core.queue.config import QueueConfigError, Settings, parse, with_targets
-    from mooring.core.queue.replay import Replay, in_words
+    from mooring.core.queue.replay import QueueReplay, in_words
 
     settings = with_targets(Settings(), limits(), ())
     if config is not None:
@@ -51,7 +51,7 @@ def replay(
         except QueueConfigError as error:
             raise UserError(f"{config}: {error}") from error
     number = 0
-    player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
+    player = QueueReplay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
     encode = msgspec.json.Encoder().encode if output is Format.JSON else in_words
     with _open(events) as lines:
         for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mooring.process.settings.config import Resolved
     from mooring.rehearse.events.act import Act
-    from mooring.rehearse.outcome import Outcome
+    from mooring.rehearse.outcome import RehearsalOutcome
     from mooring.rehearse.page import RehearsalPage
     from mooring.rehearse.play import Play
     from mooring.rehearse.snapshot.schema import Snapshot
@@ -142,7 +142,7 @@ def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str]
     return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
 
 
-def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "Outcome":
+def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "RehearsalOutcome":
     """`port` None: without a page."""
     progress = Progress()
     with explained(setup.from_):

@@ -15,7 +15,7 @@ from mooring.core.model.exits import Exit, UserError
 if TYPE_CHECKING:
     from mooring.process.settings.config import Config
     from mooring.rehearse.snapshot.schema import Snapshot
-    from mooring.rehearse.sweep.sweep import Plan
+    from mooring.rehearse.sweep.sweep import SweepPlan
 
 
 @Parameter(name="*")
@@ -56,11 +56,11 @@ class Setup:
         """What says the same snapshot again."""
         return "--demo" if self.from_ is None else f"--from {self.from_}"
 
-    def plan(self) -> "Plan":
+    def plan(self) -> "SweepPlan":
         """Raises BadEventError."""
         from mooring.rehearse.events.catalog import Options, span
-        from mooring.rehearse.sweep.sweep import Plan
-        from mooring.sandbox.kubelet import Pace
+        from mooring.rehearse.sweep.sweep import SweepPlan
+        from mooring.sandbox.kubelet import KubeletPace
 
         options = Options(
             notice_s=span(self.notice),
@@ -69,8 +69,8 @@ class Setup:
             rack_label=self.rack_label,
             away_s=span(self.away),
         )
-        pace = Pace(end_s=span(self.ending))
-        return Plan(config=self._config(), options=options, seed=self.seed, limit_s=span(self.for_), pace=pace)
+        pace = KubeletPace(end_s=span(self.ending))
+        return SweepPlan(config=self._config(), options=options, seed=self.seed, limit_s=span(self.for_), pace=pace)
 
     def _config(self) -> "Config":
         from mooring.rehearse.play import everything_on

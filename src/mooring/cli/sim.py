@@ -13,7 +13,7 @@ from mooring.cli.output import Format, Output, note, print_json, print_lines
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
-    from mooring.sim.whole.seeds import Options
+    from mooring.sim.whole.seeds import SeedOptions
     from mooring.sim.whole.simulation import Result
 
 app = App(name="sim")
@@ -82,7 +82,7 @@ def sim(
     return _many(numbers, options, jobs or os.cpu_count() or 1, dask, output)
 
 
-def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save: str, output: Format) -> int:
+def _one(seed: int | None, file: str, options: "SeedOptions", *, shrink: bool, save: str, output: Format) -> int:
     from mooring.sim.whole.asked import read_plan, shrunk, story
     from mooring.sim.whole.seeds import plan_of, replay_command, report
     from mooring.sim.whole.simulation import simulate
@@ -104,7 +104,7 @@ def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save:
     return Exit.DONE if result.failure is None else Exit.NOT_AS_IT_SHOULD_BE
 
 
-def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Format) -> int:
+def _many(numbers: range, options: "SeedOptions", jobs: int, dask: str, output: Format) -> int:
     from mooring.sim.whole.remote import run_on_dask
     from mooring.sim.whole.seeds import SeedsLostError, replay_command, report, run_many
 

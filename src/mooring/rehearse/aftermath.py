@@ -16,7 +16,7 @@ from mooring.rehearse.events.inject import inject
 from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import EndedByUs, Observer
-from mooring.rehearse.outcome import Played
+from mooring.rehearse.outcome import Observed
 from mooring.rehearse.promises import others, promises, workloads
 from mooring.rehearse.regions import Regions
 from mooring.rehearse.room import more_nodes, unplaced
@@ -163,7 +163,7 @@ class Aftermath:
 
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def finish(self, snapshot: Snapshot, seed: int, said: tuple[str, ...]) -> Played:
+    async def finish(self, snapshot: Snapshot, seed: int, said: tuple[str, ...]) -> Observed:
         """What was seen. The cluster is of no use afterwards: nodes are added to it, to see how many it takes."""
         rig, cluster, observer = self._rig, self._rig.cluster, self._observer
         ended_s = observer.now_s
@@ -179,7 +179,7 @@ class Aftermath:
         new = [one for one in waiting if one.pod not in self._before.waiting]
         told, more = await more_nodes(cluster, new, capacity_rules(rig.config), self._before.nodes, rig.sleep)
         told += [msgspec.structs.replace(one, lacks="before") for one in waiting if one.pod in self._before.waiting]
-        return Played(
+        return Observed(
             source=snapshot.source,
             taken_at=snapshot.taken_at,
             nodes=len(snapshot.of(Kind.NODE)),

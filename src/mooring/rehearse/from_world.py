@@ -22,7 +22,7 @@ from mooring.core.model.times import rfc3339
 from mooring.core.world.kept import rows_of
 from mooring.core.world.world import World
 from mooring.process.settings.config import Config
-from mooring.rehearse.snapshot.schema import PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot.schema import PdShot, PlacementShot, Snapshot, StoreShot
 
 _HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -293,7 +293,7 @@ def _pd(tc: TidbCluster, view: PdView) -> PdShot:
     placements = []
     for at, store in enumerate(stores):
         peers = tuple(stores[(at + more) % len(stores)].id for more in range(min(_REPLICAS, len(stores))))
-        placements.append(Placement(peers=peers, leader=store.id, regions=store.leader_count))
+        placements.append(PlacementShot(peers=peers, leader=store.id, regions=store.leader_count))
     return PdShot(
         namespace=tc.namespace,
         cluster=tc.name,

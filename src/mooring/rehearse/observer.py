@@ -24,7 +24,7 @@ from mooring.sandbox.controllers.podstate import labels_of, node_of
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 
 
-class Gone(msgspec.Struct, frozen=True, kw_only=True):
+class GonePod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that ended, or lost its machine, since the event began."""
 
     at_s: float
@@ -71,7 +71,7 @@ class Observer:
         self._say = say
         self._began = cluster.timeline.monotonic()
         self._titles = {one.uid: one.name for one in wanted}
-        self.gone: list[Gone] = []
+        self.gone: list[GonePod] = []
         self.come: list[Come] = []
         self.noticed: set[str] = set()
         self._dead: set[str] = set()
@@ -178,7 +178,7 @@ class Observer:
         if _per_node(pod):
             return
         self.gone.append(
-            Gone(
+            GonePod(
                 at_s=round(self.now_s, 1),
                 pod=_key(pod),
                 workload=self.workload_of(pod),

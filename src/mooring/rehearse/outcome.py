@@ -14,7 +14,7 @@ import msgspec
 
 from mooring.core.model.times import clock
 from mooring.rehearse.losses import Breach, some
-from mooring.rehearse.observer import Come, Gone, StuckPod
+from mooring.rehearse.observer import Come, GonePod, StuckPod
 from mooring.rehearse.plan import Move, moves
 from mooring.rehearse.room import More, Unplaced
 from mooring.rehearse.sweep.broken import Broken, all_broken
@@ -60,7 +60,7 @@ class RegionLosses(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class OutcomeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the timeline. `who`: event, kubernetes, pd, promise, or a source of the queue."""
 
     at_s: float
@@ -84,7 +84,7 @@ class NotPlayed(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.owner} loses {self.lost} of {some(self.before, 'pod')}, and its controller is not played"
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was seen, before it is judged."""
 
     source: str
@@ -112,7 +112,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     #: Jobs and autoscalers of the snapshot, which go on by themselves there and not here.
     standing_still: tuple[str, ...] = ()
     regions: tuple[RegionLosses, ...] = ()
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[GonePod, ...] = ()
     come: tuple[Come, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     more: tuple[More, ...] = ()
@@ -123,11 +123,11 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     operators: dict[str, dict[str, int]] = {}
     #: What still waits or runs at the end, in the queue's own words.
     open: tuple[str, ...] = ()
-    timeline: tuple[Row, ...] = ()
+    timeline: tuple[OutcomeRow, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RehearsalOutcome(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "mooring-rehearsal-outcome"
     version: int = 1
     verdict: str
@@ -140,16 +140,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     over_s: float | None
     #: Each pod that goes: where to, or what blocks it, and for how long it is away.
     plan: tuple[Move, ...]
-    played: Played
+    played: Observed
 
 
-def judge(played: Played) -> Outcome:
+def judge(played: Observed) -> RehearsalOutcome:
     breaches = tuple(all_broken(played))
     broken = tuple(one.words for one in breaches)
     over = _over(played)
     verdict = BROKEN if broken else CANNOT_TELL if played.not_played else KEPT
     answer = _answer(played, broken, over)
-    return Outcome(
+    return RehearsalOutcome(
         verdict=verdict,
         answer=answer,
         broken=broken,
@@ -160,7 +160,7 @@ def judge(played: Played) -> Outcome:
     )
 
 
-def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
+def _answer(played: Observed, broken: tuple[str, ...], over: float | None) -> str:
     assumed = " (PD assumed)" if played.assumed_pds else ""
     unknown = played.not_played
     still = not_played_words(played.standing_still)
@@ -181,7 +181,7 @@ def and_more(of: Sequence[object]) -> str:
     return f" (and {len(of) - 1} more)" if len(of) > 1 else ""
 
 
-def _kept(played: Played, over: float | None) -> str:
+def _kept(played: Observed, over: float | None) -> str:
     bare = played.lost_for_good
     if bare:
         verb = "is" if len(bare) == 1 else "are"
@@ -200,7 +200,7 @@ def _kept(played: Played, over: float | None) -> str:
     return f": {who} short for a while, none below its line; {end}"
 
 
-def _over(played: Played) -> float | None:
+def _over(played: Observed) -> float | None:
     ends = [one.until_s for one in played.interrupted]
     ends += [breach.until_s for breach in played.breaches]
     ends += [losses.leaders_until_s for losses in played.regions]

@@ -16,7 +16,7 @@ from mooring.rehearse.losses import some
 
 if TYPE_CHECKING:
     from mooring.rehearse.observer import Come
-    from mooring.rehearse.outcome import Played
+    from mooring.rehearse.outcome import Observed
 
 MOVES: Final = "moves"
 WAITS: Final = "waits-for-machine"
@@ -49,7 +49,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     away_s: float | None = None
 
 
-def moves(played: "Played") -> list[Move]:
+def moves(played: "Observed") -> list[Move]:
     """In the order in which they go; a pod that goes twice is there twice."""
     come: dict[str, list[Come]] = defaultdict(list)
     names = {one.pod for one in played.gone}

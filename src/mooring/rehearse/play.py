@@ -19,14 +19,14 @@ from mooring.process.settings.config import Config
 from mooring.rehearse.aftermath import LOOK_S, Aftermath, Progress
 from mooring.rehearse.events.catalog import Act
 from mooring.rehearse.losses import some
-from mooring.rehearse.outcome import Outcome, judge
+from mooring.rehearse.outcome import RehearsalOutcome, judge
 from mooring.rehearse.snapshot.load import Loaded, load, schedulers_of_members
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.timeline import PlayTimeline
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.collector import quiet_collector
-from mooring.sandbox.kubelet import Pace
+from mooring.sandbox.kubelet import KubeletPace
 from mooring.sandbox.paced import PacedLoop, run_paced
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.home import ask_mooring
@@ -61,14 +61,14 @@ def rehearse(
     *,
     seed: int = 1,
     limit_s: float = 1800.0,
-    pace: Pace | None = None,
+    pace: KubeletPace | None = None,
     progress: Progress = lambda _at, _words: None,
-) -> Outcome:
+) -> RehearsalOutcome:
     return Play(snapshot, acts, config, seed=seed, limit_s=limit_s, pace=pace, progress=progress).run()
 
 
 class Play:
-    outcome: Outcome
+    outcome: RehearsalOutcome
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Play:
         *,
         seed: int,
         limit_s: float,
-        pace: Pace | None = None,
+        pace: KubeletPace | None = None,
         progress: Progress = lambda _at, _words: None,
         loaded: Loaded | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class Play:
                 ask_mooring(self.rig, scheduler=scheduler)
         self._housekeeping = 0
 
-    def run(self, beside: Beside | None = None, speed: float = 1.0) -> Outcome:
+    def run(self, beside: Beside | None = None, speed: float = 1.0) -> RehearsalOutcome:
         """`beside`: what lives next to it, as the page does; from the event on, a second is `speed` virtual ones."""
         self._beside, self._speed = beside, speed
         timeline = self.rig.cluster.timeline

@@ -9,7 +9,7 @@ from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import RegionLosses
 from mooring.rehearse.snapshot.stores import without_leader, without_quorum
 from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.pd import Interruption, SandboxPd
+from mooring.sandbox.pd import LeadersCut, SandboxPd
 
 #: How often regions are counted while no store comes or goes.
 COUNT_S: Final = 10.0
@@ -76,11 +76,11 @@ class _Watch:
             self._whole.step(at, self.total - without_quorum(tikv))
         self._away = max(self._away, away)
 
-    def note(self, one: Interruption) -> None:
+    def note(self, one: LeadersCut) -> None:
         """A store stopped with leaders on it, and its machine ran."""
         self._cut_off.append(f"{one.pod_name} had {some(self._real(one.leaders), 'leader')}")
 
-    def fresh(self) -> list[Interruption]:
+    def fresh(self) -> list[LeadersCut]:
         new = self.pd.interruptions[self._interrupted :]
         self._interrupted = len(self.pd.interruptions)
         return new

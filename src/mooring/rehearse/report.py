@@ -12,7 +12,7 @@ from typing import Final
 from mooring.core.model.times import clock
 from mooring.rehearse import plan
 from mooring.rehearse.losses import columns
-from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionLosses, Row
+from mooring.rehearse.outcome import Interrupted, Observed, OutcomeRow, RegionLosses, RehearsalOutcome
 
 #: Rows of the timeline, pods and workloads that are shown unless everything is asked for.
 SHOWN: Final = 40
@@ -23,7 +23,7 @@ _LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before
 _HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
 
 
-def render(outcome: Outcome, *, everything: bool = False) -> list[str]:
+def render(outcome: RehearsalOutcome, *, everything: bool = False) -> list[str]:
     played = outcome.played
     return [
         outcome.answer,
@@ -45,7 +45,7 @@ def render(outcome: Outcome, *, everything: bool = False) -> list[str]:
     ]
 
 
-def _head(outcome: Outcome) -> Iterator[str]:
+def _head(outcome: RehearsalOutcome) -> Iterator[str]:
     played = outcome.played
     for at, title in enumerate(played.events):
         yield f"{'rehearsed' if at == 0 else '':<10}  {title}"
@@ -60,19 +60,19 @@ def _head(outcome: Outcome) -> Iterator[str]:
         yield f"over        after {clock(outcome.over_s)}" if outcome.over_s else "over        nothing to get over"
 
 
-def _broken(outcome: Outcome) -> Iterator[str]:
+def _broken(outcome: RehearsalOutcome) -> Iterator[str]:
     if len(outcome.broken) > 1:
         yield from ("", f"BROKEN  {len(outcome.broken)}")
         yield from (f"  {words}" for words in outcome.broken)
 
 
-def _not_played(played: Played) -> Iterator[str]:
+def _not_played(played: Observed) -> Iterator[str]:
     if played.not_played:
         yield from ("", f"CANNOT TELL  {len(played.not_played)}")
         yield from (f"  {one.words}" for one in played.not_played)
 
 
-def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
+def _interrupted(played: Observed, *, everything: bool) -> Iterator[str]:
     if not played.interrupted:
         yield from ("", f"INTERRUPTED  none of {played.workloads} workloads")
         return
@@ -93,7 +93,7 @@ def _row(one: Interrupted) -> tuple[str, ...]:
     return (one.workload, *figures, str(one.at_end))
 
 
-def _tikv(played: Played) -> Iterator[str]:
+def _tikv(played: Observed) -> Iterator[str]:
     if not played.regions:
         return
     yield from ("", "TIKV")
@@ -119,7 +119,7 @@ def _region_words(losses: RegionLosses, *, assumed: bool) -> Iterator[str]:
         yield f"one region played stands for {losses.scale:.1f}"
 
 
-def _pods(played: Played) -> Iterator[str]:
+def _pods(played: Observed) -> Iterator[str]:
     counts = [(how, sum(one.how == how for one in played.gone)) for how in _HOW]
     words = [f"{count} {_HOW[how]}" for how, count in counts if count]
     yield from ("", f"PODS  {' · '.join([*words, f'{len(played.come)} new ones Ready'])}")
@@ -131,7 +131,7 @@ def _ends(of: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {how}" for how, count in of.items())
 
 
-def _room(played: Played, *, everything: bool) -> Iterator[str]:
+def _room(played: Observed, *, everything: bool) -> Iterator[str]:
     if not played.unplaced:
         return
     yield from ("", f"WITHOUT A PLACE  {len(played.unplaced)}")
@@ -146,7 +146,7 @@ def _room(played: Played, *, everything: bool) -> Iterator[str]:
         yield f"  it would take {nodes} for {more.places} of them: tried"
 
 
-def _stuck(played: Played) -> Iterator[str]:
+def _stuck(played: Observed) -> Iterator[str]:
     if not played.stuck:
         return
     yield from ("", f"WAIT FOR THEIR MACHINE  {len(played.stuck)}")
@@ -164,13 +164,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _open(played: Played) -> Iterator[str]:
+def _open(played: Observed) -> Iterator[str]:
     if played.open:
         yield from ("", f"STILL IN THE QUEUE  {len(played.open)}")
         yield from (f"  {words}" for words in played.open)
 
 
-def _remarks(played: Played) -> Iterator[str]:
+def _remarks(played: Observed) -> Iterator[str]:
     if played.remarks:
         yield ""
         yield from (f"note: {words}" for words in played.remarks)
@@ -179,7 +179,7 @@ def _remarks(played: Played) -> Iterator[str]:
 # ── The timeline ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _timeline(played: Played, *, everything: bool) -> Iterator[str]:
+def _timeline(played: Observed, *, everything: bool) -> Iterator[str]:
     if everything:
         rows = [_told(row) for row in played.timeline]
     else:
@@ -196,12 +196,12 @@ def _timeline(played: Played, *, everything: bool) -> Iterator[str]:
 Told = tuple[float, str, str]
 
 
-def digest(rows: Sequence[Row]) -> list[Told]:
+def digest(rows: Sequence[OutcomeRow]) -> list[Told]:
     """What matters, in order: rows that say the same in the same second are one."""
     kept = [row for row in rows if row.verb in _TOLD and not row.who.startswith(_QUIET_SOURCES)]
     made: list[Told] = []
     for _, second in groupby(kept, key=lambda row: int(row.at_s)):
-        alike: dict[tuple[str, str, str], list[Row]] = {}
+        alike: dict[tuple[str, str, str], list[OutcomeRow]] = {}
         for row in second:
             key = (row.who, row.verb, row.reason) if row.about else (row.who, row.verb, row.text)
             alike.setdefault(key, []).append(row)
@@ -209,7 +209,7 @@ def digest(rows: Sequence[Row]) -> list[Told]:
     return made
 
 
-def _together(group: list[Row]) -> Told:
+def _together(group: list[OutcomeRow]) -> Told:
     first = group[0]
     if len(group) == 1:
         return _told(first)
@@ -219,7 +219,7 @@ def _together(group: list[Row]) -> Told:
     return first.at_s, first.who, f"{len(group)} × {first.verb or 'seen'}{reason}: {some}; first: {first.text}"
 
 
-def _told(row: Row) -> Told:
+def _told(row: OutcomeRow) -> Told:
     op = f"op {row.op} " if row.op and row.who not in {"event", "kubernetes", "pd", "promise"} else ""
     verb = f"{row.verb}" if row.verb and row.who != "promise" else ""
     reason = f" ({row.reason})" if row.reason and row.reason not in {"done", row.verb} else ""

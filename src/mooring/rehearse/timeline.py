@@ -6,7 +6,7 @@ from typing import Final
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
-from mooring.rehearse.outcome import Row
+from mooring.rehearse.outcome import OutcomeRow
 
 ENDS: Final = ("finished", "failed", "canceled", "timeout")
 
@@ -14,12 +14,12 @@ ENDS: Final = ("finished", "failed", "canceled", "timeout")
 class PlayTimeline:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self.rows: list[Row] = []
+        self.rows: list[OutcomeRow] = []
         #: Source → how → count, of operators that ended.
         self.ended: dict[str, dict[str, int]] = {}
 
     def say(self, who: str, words: str, verb: str = "", about: str = "") -> None:
-        self.rows.append(Row(at_s=round(self._now_s(), 1), who=who, verb=verb, about=about, text=words))
+        self.rows.append(OutcomeRow(at_s=round(self._now_s(), 1), who=who, verb=verb, about=about, text=words))
 
     def follow(self, engine: Engine) -> None:
         engine.history.listeners.append(self._hear)
@@ -32,7 +32,7 @@ class PlayTimeline:
             of = self.ended.setdefault(entry.source, {})
             of[str(entry.verb)] = of.get(str(entry.verb), 0) + 1
         self.rows.append(
-            Row(
+            OutcomeRow(
                 at_s=round(self._now_s(), 1),
                 who=entry.source or "mooring",
                 verb=str(entry.verb),

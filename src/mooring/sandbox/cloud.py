@@ -49,7 +49,7 @@ _TAINTS: Final[dict[Dialect, Json]] = {
 _TAINT_KEYS: Final = frozenset(taint["key"] for taint in _TAINTS.values())
 
 
-class Notice(msgspec.Struct, frozen=True):
+class CloudNotice(msgspec.Struct, frozen=True):
     node: str
     uid: str
     #: Epoch seconds.
@@ -73,7 +73,7 @@ class Cloud:
         self._kubelets = kubelets
         self._delete_after_s = delete_after_s
         self._note = note or (lambda _words: None)
-        self.notices: dict[str, Notice] = {}
+        self.notices: dict[str, CloudNotice] = {}
         self._taken: dict[str, Json] = {}
 
     def spot_nodes(self) -> list[str]:
@@ -87,19 +87,19 @@ class Cloud:
         """Nodes that were taken and have not been given back."""
         return sorted(self._taken)
 
-    def notice(self, node: str, *, after_s: float = NOTICE_S, dialect: Dialect = Dialect.ANNOTATION) -> Notice:
+    def notice(self, node: str, *, after_s: float = NOTICE_S, dialect: Dialect = Dialect.ANNOTATION) -> CloudNotice:
         """This node goes in `after_s` seconds. A second notice replaces the first."""
         self._stop(node)
         obj = self._store.get(Kind.NODE, "", node)
         deadline = self._timeline.now() + after_s
         timer = self._timeline.after(after_s, lambda: self.take(node))
-        notice = Notice(node, obj["metadata"]["uid"], deadline, dialect, timer)
+        notice = CloudNotice(node, obj["metadata"]["uid"], deadline, dialect, timer)
         self.notices[node] = notice
         self._note(f"notice {node} {dialect} in {after_s:g} s")
         self._signal(notice, after_s)
         return notice
 
-    def notice_all_spot(self, *, after_s: float = NOTICE_S, dialect: Dialect = Dialect.ANNOTATION) -> list[Notice]:
+    def notice_all_spot(self, *, after_s: float = NOTICE_S, dialect: Dialect = Dialect.ANNOTATION) -> list[CloudNotice]:
         return [self.notice(node, after_s=after_s, dialect=dialect) for node in self.spot_nodes()]
 
     def withdraw(self, node: str) -> None:
@@ -158,7 +158,7 @@ class Cloud:
             self._stop(node)  # told of while it was gone already
             self._store.remove(Kind.NODE, "", node)
 
-    def _signal(self, notice: Notice, after_s: float) -> None:
+    def _signal(self, notice: CloudNotice, after_s: float) -> None:
         if notice.dialect is Dialect.SHUTDOWN:
             self._kubelets.shut_down(notice.node, grace_s=after_s)
             return

@@ -35,7 +35,7 @@ from mooring.sandbox.controllers.workloads.deployment import Deployments
 from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods
 from mooring.sandbox.controllers.workloads.replicaset import ReplicaSets
 from mooring.sandbox.controllers.workloads.statefulset import StatefulSets
-from mooring.sandbox.kubelet import Kubelets, Pace
+from mooring.sandbox.kubelet import KubeletPace, Kubelets
 from mooring.sandbox.nodes import node_object
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.reading import Reading
@@ -53,7 +53,7 @@ class Cluster(Reading):
         timeline: Timeline | None = None,
         *,
         profiles: tuple[Profile, ...] = (Profile(), Profile("tidb-scheduler", 100)),
-        pace: Pace | None = None,
+        pace: KubeletPace | None = None,
         log: bool = True,
     ) -> None:
         self.seed = seed

@@ -34,7 +34,7 @@ _READINESS: Final = ("ContainersReady", "Ready")
 PodKey = tuple[str, str]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class KubeletPace(msgspec.Struct, frozen=True):
     """How long things take where a pod does not say: start to Running, Running to Ready, and ending."""
 
     start_s: float = 2.0
@@ -50,10 +50,10 @@ class _Stage(msgspec.Struct):
 
 
 class Kubelets:
-    def __init__(self, timeline: Timeline, store: ObjectStore, pace: Pace | None = None) -> None:
+    def __init__(self, timeline: Timeline, store: ObjectStore, pace: KubeletPace | None = None) -> None:
         self._timeline = timeline
         self._store = store
-        self.pace = pace or Pace()
+        self.pace = pace or KubeletPace()
         self._stages: dict[PodKey, _Stage] = {}
         self._silent: dict[str, float] = {}
         #: Nodes in graceful shutdown: they start nothing any more.

@@ -35,7 +35,7 @@ from mooring.sim.gate import Gate, GatedApi, GatedClock, GatedPd
 Scenario = Callable[["Rig"], Awaitable[None]]
 
 
-class Running(msgspec.Struct):
+class RunningReplica(msgspec.Struct):
     replica: Replica
     task: asyncio.Task[None]
     gate: Gate
@@ -53,7 +53,7 @@ class Rig:
             self.cluster.store.create(Kind.NAMESPACE, namespace)
         self.clock = TimelineClock(self.cluster.timeline)
         self.chance = SeededChance(seed).fork("mooring")
-        self.replicas: dict[str, Running] = {}
+        self.replicas: dict[str, RunningReplica] = {}
         #: Every write of every replica, in order: "patch TidbCluster tidb/demo", "pd add-evict-leader 4".
         self.writes: list[str] = []
         #: Told of each of them as it is about to be made.
@@ -86,7 +86,7 @@ class Rig:
             quiet=False,
         )
         task = asyncio.get_running_loop().create_task(replica.run(), name=name)
-        self.replicas[name] = Running(replica, task, gate, client)
+        self.replicas[name] = RunningReplica(replica, task, gate, client)
         return replica
 
     def kill(self, name: str = "") -> None:
@@ -103,7 +103,7 @@ class Rig:
             one.task.cancel()
             await asyncio.gather(one.task, return_exceptions=True)
 
-    def _named(self, name: str) -> list[Running]:
+    def _named(self, name: str) -> list[RunningReplica]:
         return [one for one in self.replicas.values() if not name or one.replica.identity == name]
 
     def leader(self) -> Replica | None:

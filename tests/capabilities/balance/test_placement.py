@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.capabilities.balance import BalancePolicy, propose
-from mooring.capabilities.balance.placement import Replica, RuleBook
+from mooring.capabilities.balance.placement import RegionReplica, RuleBook
 from mooring.core.model.placement import LabelConstraint, Placement, PlacementRule
 from mooring.core.model.tidb import Peer, Region, Store
 
@@ -19,7 +19,7 @@ def region(start="", end="", *where, number=1, roles=None):
 
 def fit(rules, labels, replicas, at=("11", "12")):
     book = RuleBook(Placement(tuple(rules)))
-    return book.fit(region(*at), [Replica(*r) for r in replicas], labels)
+    return book.fit(region(*at), [RegionReplica(*r) for r in replicas], labels)
 
 
 # ── Which rules ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mooring.core.queue import Settings
-from mooring.core.queue.replay import Replay
+from mooring.core.queue.replay import QueueReplay
 
 MOVE = [
     {"kind": "AddLearner", "store": 4},
@@ -41,7 +41,7 @@ def transfer(name, region, a, b, **more):
 class Player:
     def __init__(self, settings=None):
         self.remarks = []
-        self.replay = Replay(settings, self.remarks.append)
+        self.replay = QueueReplay(settings, self.remarks.append)
         self.at = 0.0
 
     def __call__(self, do, at=None, **rest):

@@ -8,7 +8,7 @@ from mooring.sandbox.nodes import node_object
 from mooring.sandbox.scheduler.classes import ClassTable
 from mooring.sandbox.scheduler.constraints import points, sibling_penalties
 from mooring.sandbox.scheduler.needs import parse_needs
-from mooring.sandbox.scheduler.snapshot import PodUse, Snapshot
+from mooring.sandbox.scheduler.snapshot import PodUse, SchedulerSnapshot
 
 PREFER_SPOT = {
     "nodeAffinity": {
@@ -45,7 +45,7 @@ OPS = st.lists(
 @given(OPS)
 def test_a_table_that_caught_up_equals_one_made_now(ops):
     """Whatever happens to nodes and pods, an incremental table has the scores of a fresh one."""
-    snapshot = Snapshot()
+    snapshot = SchedulerSnapshot()
     tables = [ClassTable(one, snapshot) for one in CLASSES]
     for kind, node, number in ops:
         name = f"n{node}"
@@ -75,7 +75,7 @@ def test_a_table_that_caught_up_equals_one_made_now(ops):
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=12).filter(lambda counts: 0 in counts and any(counts)))
 def test_penalties_for_siblings_equal_the_points_of_spreading(counts):
     """The quick way to keep siblings apart gives each node the same distance from a free one as the full computation."""
-    snapshot = Snapshot()
+    snapshot = SchedulerSnapshot()
     for index, count in enumerate(counts):
         snapshot.set_node(with_meta(node_object(f"n{index:02d}", index, 0.0), labels={}))
         for i in range(count):

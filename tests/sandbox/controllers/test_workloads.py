@@ -10,7 +10,7 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.workloads.victims import DELETION_COST, rank
-from mooring.sandbox.kubelet import FAIL, Pace
+from mooring.sandbox.kubelet import FAIL, KubeletPace
 
 
 @pytest.fixture
@@ -369,7 +369,7 @@ def test_a_daemon_runs_on_every_node_cordoned_or_not_and_on_new_ones(cluster):
 
 
 def scenario(seed):
-    cluster = Cluster(seed=seed, pace=Pace(start_s=1.5, ready_s=0.5))
+    cluster = Cluster(seed=seed, pace=KubeletPace(start_s=1.5, ready_s=0.5))
     cluster.add_nodes(5, capacity="spot")
     cluster.deployment("shop", "web", 9)
     cluster.stateful_set("db", "kv", 3)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from mooring.capabilities.balance import pause
 from mooring.capabilities.balance.kept import kept_of, restore
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.summary import LEAVING, StoreRow, Summary
+from mooring.capabilities.balance.summary import LEAVING, StoreSummary, Summary
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Change, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.kinds import Kind
@@ -84,7 +84,7 @@ class Book:
         leaving = (row for row in self.summary.stores.values() if row.state in LEAVING and row.held)
         self._leaving = {row.id: self._progress(row, at) for row in leaving}
 
-    def _progress(self, row: StoreRow, at: float) -> tuple[int, float]:
+    def _progress(self, row: StoreSummary, at: float) -> tuple[int, float]:
         known, count = self._leaving.get(row.id), len(row.held)
         stands = known is not None and count >= known[0] and row.held.keys().isdisjoint(self._operators)
         return known if known is not None and stands else (count, at)

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from mooring.capabilities.balance.placement import RuleBook
-from mooring.capabilities.balance.summary import StoreRow, bytes_of
+from mooring.capabilities.balance.summary import StoreSummary, bytes_of
 
 if TYPE_CHECKING:
     from mooring.capabilities.balance.book import Book
@@ -47,7 +47,7 @@ def restore(book: "Book", kept: tuple[Any, ...]) -> "Book":
     summary.rules = None if placement is None else RuleBook(placement)
     summary.size_mib = size_mib
     for attributes, of_store in stores:
-        row = summary.stores[attributes[0]] = StoreRow(attributes[0])
+        row = summary.stores[attributes[0]] = StoreSummary(attributes[0])
         for name, value in zip(STORE, attributes, strict=True):
             setattr(row, name, value)
         for name, held in zip(STORE_IDS, of_store, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from mooring.capabilities.balance.picture import Picture, Proposal, emptiest, fullest, transfer
 from mooring.capabilities.balance.policy import BALANCE_LEADER, HOT
-from mooring.capabilities.balance.summary import StoreRow, flow_of, voters, window
+from mooring.capabilities.balance.summary import StoreSummary, flow_of, voters, window
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
 
@@ -45,7 +45,7 @@ class _Search:
         self._takers = takers
         self._hottest = hottest
 
-    def down(self, full: list[StoreRow], empty: list[StoreRow]) -> tuple[Region, int] | None:
+    def down(self, full: list[StoreSummary], empty: list[StoreSummary]) -> tuple[Region, int] | None:
         """Off the stores that lead most, to the least laden of the region's other voters."""
         picture, scores, takers = self._picture, self.scores, self._takers
         least = min((scores[row.id] for row in empty), default=0.0)
@@ -60,7 +60,7 @@ class _Search:
                         return region, target
         return None
 
-    def up(self, empty: list[StoreRow]) -> tuple[Region, int] | None:
+    def up(self, empty: list[StoreSummary]) -> tuple[Region, int] | None:
         """To the store that leads least, from the leaders of the regions it holds."""
         target = min(empty, key=lambda row: (self.scores[row.id], row.id), default=None)
         if target is None:
@@ -89,7 +89,7 @@ class _Search:
         return cool and gap > 1 / giver.leader_weight + 1 / taker.leader_weight
 
 
-def _too_hot(picture: Picture, rows: list[StoreRow]) -> float:
+def _too_hot(picture: Picture, rows: list[StoreSummary]) -> float:
     """What a store's leaders may serve before `hot` would take some away: up to there, or both would never end."""
     served = sum(map(picture.flow, rows))
     return picture.policy.hot_ratio * served / len(rows) if served else float("inf")

@@ -17,7 +17,7 @@ from mooring.capabilities.balance.picture import (
     transfer,
 )
 from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA
-from mooring.capabilities.balance.summary import LEAVING, StoreRow, voters, weight_of, window
+from mooring.capabilities.balance.summary import LEAVING, StoreSummary, voters, weight_of, window
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
 from mooring.core.queue import RegionMove
@@ -51,8 +51,8 @@ class _Tries:
 
 
 def _next(
-    picture: Picture, full: list[StoreRow], empty: list[StoreRow], tries: _Tries
-) -> tuple[RegionMove, StoreRow, StoreRow] | None:
+    picture: Picture, full: list[StoreSummary], empty: list[StoreSummary], tries: _Tries
+) -> tuple[RegionMove, StoreSummary, StoreSummary] | None:
     targets = sorted(empty, key=lambda row: (picture.region_score(row), row.id))
     least = picture.region_score(targets[0]) if targets else 0.0
     slack = picture.policy.region_tolerance * picture.summary.mean_mib
@@ -73,13 +73,13 @@ def _next(
     return None
 
 
-def _worth_it(picture: Picture, source: StoreRow, target: StoreRow, size: int, slack: float) -> bool:
+def _worth_it(picture: Picture, source: StoreSummary, target: StoreSummary, size: int, slack: float) -> bool:
     """Afterwards the giver must still have no less than the taker: otherwise it would soon come back."""
     gap = picture.region_score(source) - picture.region_score(target)
     return gap > max(size / source.region_weight + size / target.region_weight, slack)
 
 
-def _movable(region: Region, store: StoreRow) -> bool:
+def _movable(region: Region, store: StoreSummary) -> bool:
     """A voter that does not lead (a leader only where it is alone and cannot step aside first); TiFlash's learners.
     Witnesses, and what is between two roles, stay where they are."""
     role = next((p.role for p in region.peers if p.store_id == store.id), "")
@@ -114,7 +114,7 @@ def _led(picture: Picture, region_id: int) -> Region | None:
     return region if picture.summary.wanted(region) else None
 
 
-def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow]) -> Iterator[Proposal]:
+def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreSummary]) -> Iterator[Proposal]:
     """What takes this region's peer off a store that is going or gone."""
     why = f"store {store_id} is {picture.summary.stores[store_id].state}"
     if region.leader_store == store_id and len(region.peers) > 1:
@@ -134,7 +134,7 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
         yield Proposal(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")
 
 
-def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Proposal]:
+def _uncounted(picture: Picture, targets: list[StoreSummary]) -> Iterator[Proposal]:
     summary = picture.summary
     for count in sorted(summary.by_voters):
         for region_id in window(summary.by_voters[count], picture.turn):
@@ -166,7 +166,7 @@ def _stray(picture: Picture, region: Region) -> Iterator[Proposal]:
             yield Proposal(REPLICA, remove_peer(region, peer.store_id), Reason.REPAIR, why)
 
 
-def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreRow]) -> int | None:
+def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreSummary]) -> int | None:
     """The emptiest store of the least shared location."""
     others = [p.store_id for p in region.peers if p.store_id != instead_of]
     rules = picture.summary.rules.of(region) if picture.summary.rules is not None else ()

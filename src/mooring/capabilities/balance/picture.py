@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.placement import Replica, replicas_of
+from mooring.capabilities.balance.placement import RegionReplica, replicas_of
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.summary import StoreRow, Summary, voters
+from mooring.capabilities.balance.summary import StoreSummary, Summary, voters
 from mooring.core.model.operator import Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
@@ -25,7 +25,7 @@ from mooring.core.queue import RegionMove
 FULLEST: Final = 8
 EMPTIEST: Final = 32
 
-Score = Callable[[StoreRow], float]
+Score = Callable[[StoreSummary], float]
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
@@ -49,13 +49,13 @@ class Picture(msgspec.Struct, frozen=True):
     def policy(self) -> BalancePolicy:
         return self.summary.policy
 
-    def leader_score(self, row: StoreRow) -> float:
+    def leader_score(self, row: StoreSummary) -> float:
         return (len(row.led) + self.influence.leaders.get(row.id, 0)) / row.leader_weight
 
-    def region_score(self, row: StoreRow) -> float:
+    def region_score(self, row: StoreSummary) -> float:
         return (row.size_mib + self.influence.size_mib.get(row.id, 0)) / row.region_weight
 
-    def flow(self, row: StoreRow) -> float:
+    def flow(self, row: StoreSummary) -> float:
         return row.flow + self.influence.flow.get(row.id, 0)
 
     def free(self, region_id: int) -> Region | None:
@@ -75,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True):
         if self.summary.shared(store_id, others) > self.summary.shared(instead_of, others):
             return False
         replicas = replicas_of(region)
-        moved = [Replica(store_id, r.role, r.leads) if r.store == instead_of else r for r in replicas]
+        moved = [RegionReplica(store_id, r.role, r.leads) if r.store == instead_of else r for r in replicas]
         return self._keeps_rules(region, replicas, moved)
 
     def may_lead(self, store_id: int, region: Region) -> bool:
@@ -84,10 +84,10 @@ class Picture(msgspec.Struct, frozen=True):
         if rules is None or all(rule.role in ("voter", "learner") for rule in rules.of(region)):
             return True
         replicas = replicas_of(region)
-        moved = [Replica(r.store, r.role, r.store == store_id) for r in replicas]
+        moved = [RegionReplica(r.store, r.role, r.store == store_id) for r in replicas]
         return self._keeps_rules(region, replicas, moved)
 
-    def _keeps_rules(self, region: Region, now: list[Replica], then: list[Replica]) -> bool:
+    def _keeps_rules(self, region: Region, now: list[RegionReplica], then: list[RegionReplica]) -> bool:
         rules = self.summary.rules
         if rules is None:
             return True
@@ -95,7 +95,7 @@ class Picture(msgspec.Struct, frozen=True):
         before, after = rules.fit(region, now, labels), rules.fit(region, then, labels)
         return before is not None and after is not None and after >= before
 
-    def heirs(self, region: Region) -> list[StoreRow]:
+    def heirs(self, region: Region) -> list[StoreSummary]:
         """Stores with a voter that could lead instead of the one that does, the least laden first."""
         stores = self.summary.stores
         rows = [stores[s] for s in voters(region) if s != region.leader_store and stores[s].takes_leaders]
@@ -103,11 +103,11 @@ class Picture(msgspec.Struct, frozen=True):
         return sorted(rows, key=lambda row: (self.leader_score(row), row.id))
 
 
-def fullest(rows: Iterator[StoreRow], score: Score, count: int = FULLEST) -> list[StoreRow]:
+def fullest(rows: Iterator[StoreSummary], score: Score, count: int = FULLEST) -> list[StoreSummary]:
     return [row for _, _, row in nlargest(count, ((score(r), -r.id, r) for r in rows), key=itemgetter(0, 1))]
 
 
-def emptiest(rows: Iterator[StoreRow], score: Score, count: int = EMPTIEST) -> list[StoreRow]:
+def emptiest(rows: Iterator[StoreSummary], score: Score, count: int = EMPTIEST) -> list[StoreSummary]:
     return [row for _, _, row in nsmallest(count, ((score(r), r.id, r) for r in rows), key=itemgetter(0, 1))]
 
 

@@ -29,15 +29,15 @@ Labels = Mapping[int, Mapping[str, str]]
 Fit = tuple[tuple[int, int], ...]
 
 
-class Replica(msgspec.Struct, frozen=True, gc=False):
+class RegionReplica(msgspec.Struct, frozen=True, gc=False):
     store: int
     #: Voter, Learner, Witness; what is between two roles fits no rule.
     role: str
     leads: bool = False
 
 
-def replicas_of(region: Region) -> list[Replica]:
-    return [Replica(p.store_id, p.role, p.store_id == region.leader_store) for p in region.peers]
+def replicas_of(region: Region) -> list[RegionReplica]:
+    return [RegionReplica(p.store_id, p.role, p.store_id == region.leader_store) for p in region.peers]
 
 
 class RuleBook:
@@ -66,7 +66,7 @@ class RuleBook:
     def voters(self, region: Region) -> int:
         return sum(rule.count for rule in self.of(region) if rule.role != "learner")
 
-    def fit(self, region: Region, replicas: Sequence[Replica], labels: Labels) -> Fit | None:
+    def fit(self, region: Region, replicas: Sequence[RegionReplica], labels: Labels) -> Fit | None:
         """How well they fit its rules; None: not exactly."""
         rules = self.of(region)
         if not rules or sum(rule.count for rule in rules) != len(replicas) or len(replicas) > MOST_REPLICAS:
@@ -76,7 +76,7 @@ class RuleBook:
         return max(_fits(rules, tuple(replicas), labels), default=None)
 
 
-def _countable(rules: Sequence[PlacementRule], replicas: Sequence[Replica], labels: Labels) -> bool:
+def _countable(rules: Sequence[PlacementRule], replicas: Sequence[RegionReplica], labels: Labels) -> bool:
     """Are there ways to deal the replicas out to the rules, and so few that all can be tried?"""
     ways = 1
     for rule in rules:
@@ -86,11 +86,11 @@ def _countable(rules: Sequence[PlacementRule], replicas: Sequence[Replica], labe
     return True
 
 
-def _able(rule: PlacementRule, replicas: Iterable[Replica], labels: Labels) -> list[Replica]:
+def _able(rule: PlacementRule, replicas: Iterable[RegionReplica], labels: Labels) -> list[RegionReplica]:
     return [replica for replica in replicas if _plays(rule, replica) and rule.takes(labels[replica.store])]
 
 
-def _fits(rules: Sequence[PlacementRule], left: tuple[Replica, ...], labels: Labels) -> Iterator[Fit]:
+def _fits(rules: Sequence[PlacementRule], left: tuple[RegionReplica, ...], labels: Labels) -> Iterator[Fit]:
     if not rules:
         yield ()
         return
@@ -102,7 +102,7 @@ def _fits(rules: Sequence[PlacementRule], left: tuple[Replica, ...], labels: Lab
             yield (apart, *fit)
 
 
-def _plays(rule: PlacementRule, replica: Replica) -> bool:
+def _plays(rule: PlacementRule, replica: RegionReplica) -> bool:
     if rule.role == "learner":
         return replica.role == "Learner"
     if replica.role != ("Witness" if rule.is_witness else "Voter"):

@@ -30,7 +30,7 @@ PEER_BYTES: Final = 80
 WINDOW: Final = 96
 
 
-class StoreRow:
+class StoreSummary:
     """A store and what is on it."""
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Summary:
         self.policy = policy
         #: PD's placement rules; None: only `location_labels` of the policy keep replicas apart.
         self.rules: RuleBook | None = None
-        self.stores: dict[int, StoreRow] = {}
+        self.stores: dict[int, StoreSummary] = {}
         self.regions: dict[int, Region] = {}
         #: How many regions have so many voters: without rules most have what a region should have.
         self._voters: dict[int, int] = {}
@@ -136,7 +136,7 @@ class Summary:
             return False
         return store.available_bytes < (1 - self.rules.placement.low_space_ratio) * store.capacity_bytes
 
-    def _listen(self, row: StoreRow, store: Store, newest: float) -> None:
+    def _listen(self, row: StoreSummary, store: Store, newest: float) -> None:
         """Whether the store is known to be alive. PD says Disconnected only after two missing heartbeats; its leaders
         are elected elsewhere long before, and a store without leaders would be the first to be given some."""
         heard = store.last_heartbeat_at
@@ -188,10 +188,10 @@ class Summary:
             place += 1
         return place
 
-    def _row(self, store_id: int) -> StoreRow:
+    def _row(self, store_id: int) -> StoreSummary:
         row = self.stores.get(store_id)
         if row is None:
-            row = self.stores[store_id] = StoreRow(store_id)
+            row = self.stores[store_id] = StoreSummary(store_id)
         return row
 
     def _put_in(self, region: Region, *, in_order: bool) -> None:
@@ -306,7 +306,7 @@ class Summary:
         wrong += ["order"] if [self._start(r) for r in self._order] != sorted(map(self._start, self.regions)) else []
         wrong += ["by_voters"] if mine != fresh.by_voters else []
         for store_id, row in self.stores.items():
-            other = fresh.stores.get(store_id, StoreRow(store_id))
+            other = fresh.stores.get(store_id, StoreSummary(store_id))
             figures = ("held", "led", "hot", "size_mib", "flow")
             wrong += [f"store {store_id} {name}" for name in figures if getattr(row, name) != getattr(other, name)]
         return wrong

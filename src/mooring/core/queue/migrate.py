@@ -36,16 +36,16 @@ class OldConfigError(ValueError):
     """Not a configuration of PD; the message says where and what would be right."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class MigratedSetting(msgspec.Struct, frozen=True):
     name: str
     value: Any
     why: str
 
 
 class Migration(msgspec.Struct, frozen=True):
-    settings: tuple[Setting, ...]
+    settings: tuple[MigratedSetting, ...]
     #: Old settings that have no counterpart, and why none is needed.
-    dropped: tuple[Setting, ...]
+    dropped: tuple[MigratedSetting, ...]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -74,13 +74,13 @@ def migrate_config(raw: Any) -> Migration:
     overrides, overrides_why = _stores(nested, rate)
     waiting = _number(nested, "scheduler-max-waiting-operator", None)
     settings = (
-        Setting("MaxScheduleCost", Settings().max_schedule_cost, rate_why),
-        Setting("StoreMaxScheduleCost", overrides, overrides_why),
-        Setting(
+        MigratedSetting("MaxScheduleCost", Settings().max_schedule_cost, rate_why),
+        MigratedSetting("StoreMaxScheduleCost", overrides, overrides_why),
+        MigratedSetting(
             "OperatorStepCost", {}, "PD had no cost per step; the defaults hold until a calibration says otherwise"
         ),
         _max_waiting(waiting),
-        Setting("SchedulerMaxWaitingOperator", scheduler_caps, caps_why),
+        MigratedSetting("SchedulerMaxWaitingOperator", scheduler_caps, caps_why),
     )
     return Migration(settings, _dropped(nested))
 
@@ -152,30 +152,30 @@ def _scheduler_caps(config: Mapping[str, Any]) -> tuple[dict[str, int], str]:
     return {}, f"none of {', '.join(REGION_SCHEDULERS)} was switched off"
 
 
-def _max_waiting(waiting: float | None) -> Setting:
+def _max_waiting(waiting: float | None) -> MigratedSetting:
     normal = Settings().max_waiting_operator
     if waiting is None:
-        return Setting("MaxWaitingOperator", normal, "not set in PD; the design's default")
+        return MigratedSetting("MaxWaitingOperator", normal, "not set in PD; the design's default")
     if waiting == 5:
         why = "PD's 5 is its default, counted per description; the design's is 3 per scheduler"
-        return Setting("MaxWaitingOperator", normal, why)
-    return Setting(
+        return MigratedSetting("MaxWaitingOperator", normal, why)
+    return MigratedSetting(
         "MaxWaitingOperator", int(waiting), "scheduler-max-waiting-operator, which meant this despite its name"
     )
 
 
-def _dropped(config: Mapping[str, Any]) -> tuple[Setting, ...]:
-    dropped: list[Setting] = []
+def _dropped(config: Mapping[str, Any]) -> tuple[MigratedSetting, ...]:
+    dropped: list[MigratedSetting] = []
     for key, (shipped, schedulers) in _OLD_LIMITS.items():
         value = _number(config, key, None)
         if value:
             origin = "PD's default" if value == shipped else "your value"
             why = f"{origin}; a count over all stores, obeyed by {schedulers[0]}: the cost per store takes its place"
-            dropped.append(Setting(key, value, why))
+            dropped.append(MigratedSetting(key, value, why))
     for key in ("store-balance-rate", "store-limit"):
         if config.get(key):
             why = (
                 "a rate per minute; limits are now what runs at once (a cooldown bounds the rate too, if you need one)"
             )
-            dropped.append(Setting(key, config[key], why))
+            dropped.append(MigratedSetting(key, config[key], why))
     return tuple(dropped)

@@ -35,7 +35,7 @@ class BadLineError(ValueError):
     """A line or an operator in it that cannot be read; the message says what would be right."""
 
 
-class Replay:
+class QueueReplay:
     """Feed it lines, get lines. `remark` is told, in words, what was wrong with those it ignored."""
 
     def __init__(self, settings: Settings | None = None, remark: Callable[[str], None] = lambda _: None) -> None:

@@ -36,7 +36,7 @@ from mooring.core.model.times import rfc3339
 from mooring.process.pd_directory import endpoints
 from mooring.process.settings.config import Config
 from mooring.rehearse.snapshot.gather import gather
-from mooring.rehearse.snapshot.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot.schema import KINDS, PdShot, PlacementShot, Snapshot, StoreShot
 
 PAGE: Final = 500
 PAGE_S: Final = 60.0
@@ -197,7 +197,8 @@ def shot(key: Key, view: PdView, regions: Sequence[Region]) -> PdShot:
         ),
         evicting=tuple(sorted(view.evicting or ())),
         placements=tuple(
-            Placement(peers=peers, leader=leader, regions=count) for (peers, leader), count in sorted(counted.items())
+            PlacementShot(peers=peers, leader=leader, regions=count)
+            for (peers, leader), count in sorted(counted.items())
         ),
     )
 

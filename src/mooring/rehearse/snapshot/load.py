@@ -24,7 +24,7 @@ from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, template_hash
-from mooring.sandbox.kubelet import FAIL, Pace
+from mooring.sandbox.kubelet import FAIL, KubeletPace
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.registry import RegisteredMachine
 from mooring.sandbox.scheduler.selection import Profile
@@ -48,7 +48,7 @@ class Loaded:
         self.remarks: list[str] = []
 
 
-def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
+def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Loaded:
     """Raises BadSnapshotError, naming the object, when something in it cannot stand."""
     taken_at = parse_rfc3339(snapshot.taken_at)
     schedulers = sorted({*_schedulers(snapshot), DEFAULT_SCHEDULER, "tidb-scheduler"})

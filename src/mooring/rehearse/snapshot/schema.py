@@ -52,7 +52,7 @@ class StoreShot(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementShot(msgspec.Struct, frozen=True, kw_only=True):
     """So many regions have their voters on these stores and are led by that one (0: by none)."""
 
     peers: tuple[int, ...]
@@ -69,7 +69,7 @@ class PdShot(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int = 0
     stores: tuple[StoreShot, ...] = ()
     evicting: tuple[int, ...] = ()
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[PlacementShot, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Final
 from mooring.clients.ports import Json
 from mooring.core.model.cluster import Key
 from mooring.core.model.tidb import COMPONENT, MANAGED_BY
-from mooring.rehearse.snapshot.schema import PdShot, Placement, StoreShot
+from mooring.rehearse.snapshot.schema import PdShot, PlacementShot, StoreShot
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import labels_of
@@ -51,13 +51,14 @@ def build_pd(cluster: Cluster, shot: PdShot) -> float:
     return total / max(1, sum(p.regions for p in played))
 
 
-def thinned(placements: Sequence[Placement], most: int = MOST) -> list[Placement]:
+def thinned(placements: Sequence[PlacementShot], most: int = MOST) -> list[PlacementShot]:
     """Each placement's share of `most`, rounded, and never none; all of them when they are no more than that."""
     total = sum(p.regions for p in placements)
     if total <= most:
         return list(placements)
     return [
-        Placement(peers=p.peers, leader=p.leader, regions=max(1, round(p.regions * most / total))) for p in placements
+        PlacementShot(peers=p.peers, leader=p.leader, regions=max(1, round(p.regions * most / total)))
+        for p in placements
     ]
 
 
@@ -72,7 +73,7 @@ def assumed(key: Key, pods: Sequence[Json]) -> PdShot:
         width = min(_REPLICAS, len(names))
         around = [tuple(sorted((at + k) % len(names) + 1 for k in range(width))) for at in range(len(names))]
         share = max(1, ASSUMED_REGIONS // len(names))
-        placements = [Placement(peers=peers, leader=at + 1, regions=share) for at, peers in enumerate(around)]
+        placements = [PlacementShot(peers=peers, leader=at + 1, regions=share) for at, peers in enumerate(around)]
     members = tuple(sorted(p["metadata"]["name"] for p in component_pods(pods, key, "pd")))
     return PdShot(
         namespace=key.namespace, cluster=key.name, members=members, stores=stores, placements=tuple(placements)
@@ -109,7 +110,7 @@ def without_quorum(tikv: Tikv) -> int:
     return lost
 
 
-def _leader(placement: Placement, tikv: Tikv) -> int:
+def _leader(placement: PlacementShot, tikv: Tikv) -> int:
     """Its own when that store runs, else the first voter's that does; none without a majority."""
     alive = [store for store in placement.peers if tikv.stores[store].alive]
     if 2 * len(alive) <= len(placement.peers):

@@ -13,8 +13,8 @@ from mooring.rehearse.events.catalog import PLANNED, Name
 from mooring.rehearse.losses import Breach, some
 
 if TYPE_CHECKING:
-    from mooring.rehearse.observer import Gone
-    from mooring.rehearse.outcome import Played, RegionLosses
+    from mooring.rehearse.observer import GonePod
+    from mooring.rehearse.outcome import Observed, RegionLosses
 
 _SPOT_MODE: Final = "label it vacant.io/optimize-scheduling=true, mode majority-in-on-demand"
 
@@ -33,7 +33,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-def all_broken(played: "Played") -> list[Broken]:
+def all_broken(played: "Observed") -> list[Broken]:
     """Lines undershot first, those that last to the end before the others, the longest first."""
     lines = sorted(played.breaches, key=lambda one: (one.until_s is not None, -one.seconds))
     found = [_line(one, played) for one in lines]
@@ -57,7 +57,7 @@ def all_broken(played: "Played") -> list[Broken]:
     return found
 
 
-def _line(one: Breach, played: "Played") -> Broken:
+def _line(one: Breach, played: "Observed") -> Broken:
     return Broken(
         object=one.subject,
         promise=one.rule,
@@ -68,7 +68,7 @@ def _line(one: Breach, played: "Played") -> Broken:
     )
 
 
-def _fix(one: Breach, played: "Played") -> str:
+def _fix(one: Breach, played: "Observed") -> str:
     names = played.names
     if one.rule == "on-demand floor":
         return "room for its replicas on on-demand nodes, or a mode that asks for fewer there"
@@ -83,7 +83,7 @@ def _fix(one: Breach, played: "Played") -> str:
     return f"{_SPOT_MODE}, or {spread}" if Name.SPOT_GONE in names else spread
 
 
-def _domain(played: "Played") -> str:
+def _domain(played: "Observed") -> str:
     """The label of a node that tells apart what was lost at once."""
     names = played.names
     if Name.ZONE_LOST in names or Name.ZONE_CUT_OFF in names:
@@ -91,7 +91,7 @@ def _domain(played: "Played") -> str:
     return played.rack_label if Name.RACK_LOST in names else "kubernetes.io/hostname"
 
 
-def _regions(losses: "RegionLosses", played: "Played") -> Iterator[Broken]:
+def _regions(losses: "RegionLosses", played: "Observed") -> Iterator[Broken]:
     names = played.names
     where = f"TiKV {losses.cluster}"
     if losses.without_quorum:
@@ -118,7 +118,7 @@ def _regions(losses: "RegionLosses", played: "Played") -> Iterator[Broken]:
         yield Broken(object=where, promise="leaders", words=words, seconds=losses.without_leader_s, fix=fix)
 
 
-def _cut_off(gone: "Sequence[Gone]") -> Broken:
+def _cut_off(gone: "Sequence[GonePod]") -> Broken:
     nodes = sorted({one.node for one in gone})
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     whose = ", ".join(sorted({one.workload or one.pod for one in gone})[:3])

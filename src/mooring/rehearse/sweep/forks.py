@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from mooring.rehearse.events.catalog import Act
-from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.outcome import RehearsalOutcome
 from mooring.rehearse.play import Play
 from mooring.sandbox.clock import run_virtual
 
@@ -29,7 +29,7 @@ class Task(msgspec.Struct, Generic[T], frozen=True):
 
     acts: list[Act]
     seed: int
-    summary: Callable[[Outcome], T]
+    summary: Callable[[RehearsalOutcome], T]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -9,7 +9,7 @@ import msgspec
 from mooring.core.model.times import clock
 from mooring.rehearse.events.catalog import Act
 from mooring.rehearse.losses import columns, some
-from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, Interrupted, Outcome
+from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, Interrupted, RehearsalOutcome
 from mooring.rehearse.play import Play
 from mooring.rehearse.sweep.forks import Failed, Task, play_each
 
@@ -76,7 +76,7 @@ def ranges(
     return over(tuple(act.title for act in planned), [runs[seed] for seed in sorted(runs)], failed)
 
 
-def _run(seed: int, outcome: Outcome) -> Run:
+def _run(seed: int, outcome: RehearsalOutcome) -> Run:
     played = outcome.played
     return Run(
         seed=seed,

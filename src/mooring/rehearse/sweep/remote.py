@@ -11,21 +11,21 @@ import msgspec
 from mooring.rehearse.events.failures import Failure
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.forks import Failed
-from mooring.rehearse.sweep.sweep import Found, Plan, Told, run
+from mooring.rehearse.sweep.sweep import Found, SweepPlan, Told, run
 from mooring.sim.dask import Asked, Lost, on_dask
 
 
 class Work(msgspec.Struct, frozen=True):
     snapshot: Snapshot
-    plan: Plan
+    plan: SweepPlan
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WorkerAnswer(msgspec.Struct, frozen=True):
     found: Found | None = None
     failed: Failed | None = None
 
 
-def run_on_dask(snapshot: Snapshot, todo: Sequence[Failure], plan: Plan, address: str, told: Told) -> bool:
+def run_on_dask(snapshot: Snapshot, todo: Sequence[Failure], plan: SweepPlan, address: str, told: Told) -> bool:
     """As `sweep.run`. False: interrupted; what was told is all there is."""
     work = msgspec.msgpack.encode(Work(snapshot, plan))
     answers = on_dask(address, __name__, work, [msgspec.msgpack.encode(one) for one in todo])
@@ -39,7 +39,7 @@ def run_on_dask(snapshot: Snapshot, todo: Sequence[Failure], plan: Plan, address
 
 
 def _result(body: bytes) -> Found | Failed:
-    answer = msgspec.msgpack.decode(body, type=Answer)
+    answer = msgspec.msgpack.decode(body, type=WorkerAnswer)
     return answer.found or answer.failed or Failed("nothing was answered")
 
 
@@ -56,7 +56,7 @@ def main() -> None:
             yield msgspec.msgpack.decode(part, type=Failure)
 
     def told(_failure: Failure, result: Found | Failed) -> None:
-        found = Answer(found=result) if isinstance(result, Found) else Answer(failed=result)
+        found = WorkerAnswer(found=result) if isinstance(result, Found) else WorkerAnswer(failed=result)
         asked.answer(msgspec.msgpack.encode(found))
 
     run(work.snapshot, todo(), work.plan, 1, told)

@@ -10,7 +10,7 @@ from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.forks import Failed, cores
 from mooring.rehearse.sweep.page import Shown, SweepPage
 from mooring.rehearse.sweep.remote import run_on_dask
-from mooring.rehearse.sweep.sweep import Found, Plan, Sweep, collect, run
+from mooring.rehearse.sweep.sweep import Found, Sweep, SweepPlan, collect, run
 
 _BAR: Final = 24
 _PAGE_EVERY_S: Final = 1.0
@@ -23,7 +23,7 @@ class Running:
         self,
         taken: Snapshot,
         todo: list[Failure],
-        plan: Plan,
+        plan: SweepPlan,
         line: Callable[[str], None],
         page: SweepPage | None,
         flags: str,

@@ -9,24 +9,24 @@ from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.events.failures import Failure
-from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, Outcome
+from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, RehearsalOutcome
 from mooring.rehearse.play import Play
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.broken import Broken
 from mooring.rehearse.sweep.forks import Failed, Task, play_each
-from mooring.sandbox.kubelet import Pace
+from mooring.sandbox.kubelet import KubeletPace
 
 FORMAT: Final = "mooring-rehearsal-sweep"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How each event is played; the same for all."""
 
     config: Config
     options: Options = Options()
     seed: int = 1
     limit_s: float = 1800.0
-    pace: Pace = Pace()
+    pace: KubeletPace = KubeletPace()
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 Told = Callable[[Failure, Found | Failed], None]
 
 
-def run(snapshot: Snapshot, todo: Iterable[Failure], plan: Plan, jobs: int, told: Told) -> bool:
+def run(snapshot: Snapshot, todo: Iterable[Failure], plan: SweepPlan, jobs: int, told: Told) -> bool:
     """On this machine. False: interrupted; what was told is all there is."""
     play = Play(snapshot, [], plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
     rules, begun = capacity_rules(plan.config), list[Failure]()
@@ -94,7 +94,7 @@ def run(snapshot: Snapshot, todo: Iterable[Failure], plan: Plan, jobs: int, told
     return play_each(play, tasks(), Found, jobs, lambda number, result: told(begun[number], result))
 
 
-def summary(failure: Failure, outcome: Outcome) -> Found:
+def summary(failure: Failure, outcome: RehearsalOutcome) -> Found:
     return Found(
         event=failure.event,
         scope=failure.scope,

@@ -39,7 +39,7 @@ class WebhookCallError(Exception):
     """The webhook could not be asked, or did not answer with an AdmissionReview."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """What is about to be written. `old` None: a creation; `new` None: a deletion."""
 
     operation: str
@@ -84,7 +84,7 @@ class Admission:
         """What a matchConditions expression means. An undefined one is an error of its webhook."""
         self._conditions[expression] = fn
 
-    def concerns(self, request: Request) -> bool:
+    def concerns(self, request: AdmissionRequest) -> bool:
         """Is there any webhook to ask?"""
         if self._resources is None:
             self._resources = frozenset(self._named())
@@ -102,12 +102,12 @@ class Admission:
     def _changed(self, *_: object) -> None:
         self._resources = None
 
-    def answers_at_once(self, request: Request) -> bool:
+    def answers_at_once(self, request: AdmissionRequest) -> bool:
         """All webhooks to ask are plain functions of this process: no event loop is needed."""
         hooks = [w for mutating in (True, False) for w in self._matching(mutating, request)]
         return all((fn := self._served.get(url_of(w))) and not inspect.iscoroutinefunction(fn) for w in hooks)
 
-    async def mutate(self, request: Request) -> Admitted:
+    async def mutate(self, request: AdmissionRequest) -> Admitted:
         webhooks = self._matching(True, request)
         obj, warnings = request.new or {}, []
         last_change: dict[int, int] = {}
@@ -123,7 +123,7 @@ class Admission:
                 warnings += said
         return Admitted(obj, tuple(warnings))
 
-    async def validate(self, request: Request) -> tuple[str, ...]:
+    async def validate(self, request: AdmissionRequest) -> tuple[str, ...]:
         warnings: list[str] = []
         for webhook in self._matching(False, request):
             _, said = await self._ask(webhook, request, request.new or {})
@@ -132,7 +132,7 @@ class Admission:
 
     # ── Which ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _matching(self, mutating: bool, request: Request) -> list[Json]:
+    def _matching(self, mutating: bool, request: AdmissionRequest) -> list[Json]:
         if request.kind in _CONFIGURATIONS.values():
             return []
         return [
@@ -142,7 +142,7 @@ class Admission:
             if self._applies(webhook, request)
         ]
 
-    def _applies(self, webhook: Json, request: Request) -> bool:
+    def _applies(self, webhook: Json, request: AdmissionRequest) -> bool:
         if not any(_rule_matches(rule, request) for rule in webhook.get("rules") or ()):
             return False
         namespace = request.subject["metadata"].get("namespace")
@@ -160,7 +160,7 @@ class Admission:
 
     # ── Asking one ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, webhook: Json, request: Request, obj: Json) -> tuple[Json, list[str]]:
+    async def _ask(self, webhook: Json, request: AdmissionRequest, obj: Json) -> tuple[Json, list[str]]:
         name = webhook["name"]
         try:
             if not self._conditions_hold(webhook, request):
@@ -178,7 +178,7 @@ class Admission:
             raise _denied(name, response.get("status") or {})
         return self._patched(name, webhook, obj, response), warnings
 
-    def _conditions_hold(self, webhook: Json, request: Request) -> bool:
+    def _conditions_hold(self, webhook: Json, request: AdmissionRequest) -> bool:
         for condition in webhook.get("matchConditions") or ():
             test = self._conditions.get(condition["expression"])
             if test is None:
@@ -216,7 +216,7 @@ class Admission:
         except (OSError, ValueError, PortError) as error:
             raise WebhookCallError(f"Post {url!r}: {error}") from error
 
-    def _review(self, request: Request, obj: Json) -> Json:
+    def _review(self, request: AdmissionRequest, obj: Json) -> Json:
         resource = RESOURCES[request.kind]
         kind = {"group": resource.group, "version": resource.version, "kind": request.kind.value}
         where = {"group": resource.group, "version": resource.version, "resource": resource.plural}
@@ -259,7 +259,7 @@ def _response(answer: Json, uid: str) -> Json:
     return response
 
 
-def _rule_matches(rule: Json, request: Request) -> bool:
+def _rule_matches(rule: Json, request: AdmissionRequest) -> bool:
     resource = RESOURCES[request.kind]
     wanted = f"{resource.plural}/{request.subresource}" if request.subresource else resource.plural
     return (

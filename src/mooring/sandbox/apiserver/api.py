@@ -17,7 +17,7 @@ from mooring.sandbox.apiserver.admission import Admission
 from mooring.sandbox.apiserver.faults import Faults
 from mooring.sandbox.apiserver.server import ApiServer, Hook, Write
 from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.apiserver.watch import WINDOW, Change, WatchWindow
+from mooring.sandbox.apiserver.watch import WINDOW, WatchChange, WatchWindow
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ def own_copy(value: T) -> T:
     return cast("T", copied)
 
 
-def _event(change: Change) -> WatchEvent:
+def _event(change: WatchChange) -> WatchEvent:
     if change.object is None:
         return WatchEvent(
             change.type,

@@ -30,7 +30,7 @@ from mooring.clients.ports import (
 )
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.apiserver import eviction
-from mooring.sandbox.apiserver.admission import Admission, Request
+from mooring.sandbox.apiserver.admission import Admission, AdmissionRequest
 from mooring.sandbox.apiserver.defaults import set_defaults
 from mooring.sandbox.apiserver.faults import SILENCE_S, Fault, Faults, error_of
 from mooring.sandbox.apiserver.namespaces import delete_namespace, keep_namespaces
@@ -165,14 +165,14 @@ class ApiServer:
         given = {**obj, "kind": kind.value, "apiVersion": RESOURCES[kind].api_version, "metadata": metadata}
         if kind in STATUS_KINDS - _STATUS_AT_BIRTH:
             given.pop("status", None)
-        request = Request("CREATE", kind, given, user=by, dry_run=dry_run)
+        request = AdmissionRequest("CREATE", kind, given, user=by, dry_run=dry_run)
         if not self.admission.concerns(request):
             new = self.store.prepare(kind, given)
         else:
             request = msgspec.structs.replace(request, new=set_defaults(kind, given))
             admitted = await self.admission.mutate(request)
             new = self.store.prepare(kind, admitted.obj)
-            said = await self.admission.validate(Request("CREATE", kind, new, user=by, dry_run=dry_run))
+            said = await self.admission.validate(AdmissionRequest("CREATE", kind, new, user=by, dry_run=dry_run))
             warn(*admitted.warnings, *said)
         validate_new(kind, new)
         check_quota(self.store, kind, new)
@@ -201,7 +201,7 @@ class ApiServer:
 
     async def _update(self, kind: Kind, current: Json, wanted: Json, by: str, subresource: str) -> Json:
         status = subresource == "status"
-        request = Request("UPDATE", kind, wanted, current, user=by, subresource=subresource)
+        request = AdmissionRequest("UPDATE", kind, wanted, current, user=by, subresource=subresource)
         if self.admission.concerns(request):
             admitted = await self.admission.mutate(request)
             wanted = admitted.obj
@@ -268,7 +268,7 @@ class ApiServer:
     ) -> Json:
         async def act() -> Json:
             current = self.store.get(kind, namespace, name)
-            request = Request("DELETE", kind, None, current, user=by)
+            request = AdmissionRequest("DELETE", kind, None, current, user=by)
             if self.admission.concerns(request):
                 warn(*await self.admission.validate(request))
             if kind is Kind.NAMESPACE:
@@ -306,7 +306,7 @@ class ApiServer:
         answer comes at once unless a webhook needs an event loop."""
 
         def send(obj: Json, answer: Callable[[PortError | None], None]) -> None:
-            request = Request("CREATE", kind, obj, user=by)
+            request = AdmissionRequest("CREATE", kind, obj, user=by)
             if self.admission.concerns(request) and not self.admission.answers_at_once(request):
                 task = asyncio.get_running_loop().create_task(_outcome(self._create(kind, obj, by)))
                 task.add_done_callback(lambda t: None if t.cancelled() else answer(t.result()))

@@ -42,7 +42,7 @@ from mooring.sandbox.apiserver.rules import (
     without_owner,
 )
 from mooring.sandbox.apiserver.services import allocate
-from mooring.sandbox.apiserver.table import Buckets, ObjectKey, Table, key_of
+from mooring.sandbox.apiserver.table import Buckets, ObjectKey, StoredTable, key_of
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, parse_rfc3339
 from mooring.sandbox.share import Shared
@@ -56,7 +56,7 @@ class ObjectStore:
         self.timeline = timeline
         self._chance = SeededChance(seed).fork("store")
         self._revision = 0
-        self._tables: dict[Kind, Table] = {kind: Table() for kind in Kind}
+        self._tables: dict[Kind, StoredTable] = {kind: StoredTable() for kind in Kind}
         self._delivery = Delivery()
         self._by_node: Buckets[ObjectKey, None] = Buckets()
         self._by_owner: Buckets[tuple[Kind, ObjectKey], None] = Buckets()

@@ -16,7 +16,7 @@ def key_of(obj: Json) -> ObjectKey:
     return metadata.get("namespace", ""), metadata["name"]
 
 
-class Table:
+class StoredTable:
     """One kind's objects, and their keys in order."""
 
     __slots__ = ("keys", "objects")

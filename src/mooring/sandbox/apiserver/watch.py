@@ -25,7 +25,7 @@ BOOKMARK_EVERY_S: Final = 60.0
 WINDOW: Final = 10_000
 
 
-class Change:
+class WatchChange:
     """One event of a stream, with its projection made once for all watchers."""
 
     __slots__ = ("_projected", "at", "kind", "object", "old", "revision", "type")
@@ -58,7 +58,7 @@ class Change:
         return self._projected
 
 
-class Signal(Change):
+class WatchSignal(WatchChange):
     """An event without an object: BOOKMARK or ERROR."""
 
     __slots__ = ("code", "initial_end", "message")
@@ -77,7 +77,7 @@ class Watcher:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.pending: deque[Change] = deque()
+        self.pending: deque[WatchChange] = deque()
         self.closed = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -103,7 +103,7 @@ class WatchWindow:
         self._store = store
         self._timeline = store.timeline
         self._size = window
-        self._changes: dict[Kind, deque[Change]] = {kind: deque() for kind in Kind}
+        self._changes: dict[Kind, deque[WatchChange]] = {kind: deque() for kind in Kind}
         #: Changes up to here are forgotten.
         self._floor: dict[Kind, int] = dict.fromkeys(Kind, 0)
         self._watchers: dict[Kind, list[Watcher]] = {kind: [] for kind in Kind}
@@ -141,7 +141,7 @@ class WatchWindow:
         timeout_s: float,
         initial_events: bool = False,
         lag_s: Callable[[], float] = lambda: 0.0,
-    ) -> AsyncGenerator[Change, None]:
+    ) -> AsyncGenerator[WatchChange, None]:
         """Ends after `timeout_s` or when cut. Too old a resourceVersion: one ERROR with 410, then the end. `lag_s`: how
         long after it happened each event is given."""
         watcher = Watcher(kind)
@@ -162,7 +162,7 @@ class WatchWindow:
                     return
                 elif now >= bookmark_at and not watcher.pending:
                     bookmark_at = now + BOOKMARK_EVERY_S
-                    yield Signal(kind, "BOOKMARK", self._store.revision)
+                    yield WatchSignal(kind, "BOOKMARK", self._store.revision)
                 else:
                     wake_at = due if watcher.pending else bookmark_at
                     await watcher.wait(self._timeline, min(ends, wake_at))
@@ -170,21 +170,21 @@ class WatchWindow:
             if watcher in self._watchers[kind]:
                 self._watchers[kind].remove(watcher)
 
-    def _start(self, watcher: Watcher, resource_version: str, *, initial_events: bool) -> Change | None:
+    def _start(self, watcher: Watcher, resource_version: str, *, initial_events: bool) -> WatchChange | None:
         """Fills in what the watcher must see first. A Change: the ERROR it gets instead."""
         kind = watcher.kind
         if initial_events or resource_version in {"", "0"}:
             for obj in self._store.list(kind):
-                watcher.pending.append(Change(kind, "ADDED", int(obj["metadata"]["resourceVersion"]), obj))
+                watcher.pending.append(WatchChange(kind, "ADDED", int(obj["metadata"]["resourceVersion"]), obj))
             if initial_events:
-                watcher.pending.append(Signal(kind, "BOOKMARK", self._store.revision, initial_end=True))
+                watcher.pending.append(WatchSignal(kind, "BOOKMARK", self._store.revision, initial_end=True))
             return None
         if not resource_version.isdigit():
-            return Signal(kind, "ERROR", 0, code=400, message=f"invalid resource version {resource_version!r}")
+            return WatchSignal(kind, "ERROR", 0, code=400, message=f"invalid resource version {resource_version!r}")
         since = int(resource_version)
         if since < self._floor[kind]:
             words = f"too old resource version: {since} ({self._floor[kind]})"
-            return Signal(kind, "ERROR", 0, code=410, message=words)
+            return WatchSignal(kind, "ERROR", 0, code=410, message=words)
         watcher.pending.extend(change for change in self._changes[kind] if change.revision > since)
         return None
 
@@ -193,7 +193,7 @@ class WatchWindow:
         if obj is None:
             return
         revision, at = int(obj["metadata"]["resourceVersion"]), self._timeline.monotonic()
-        change = Change(kind, event, revision, obj, old if new is not None else None, at=at)
+        change = WatchChange(kind, event, revision, obj, old if new is not None else None, at=at)
         changes = self._changes[kind]
         changes.append(change)
         if len(changes) > self._size:

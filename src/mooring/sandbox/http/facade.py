@@ -38,7 +38,7 @@ NO_SCHEMAS: Final = "the sandbox has no schemas to explain; ask a real cluster, 
 _MAX_BODY: Final = 8 * 2**20
 
 
-class Target(msgspec.Struct, frozen=True):
+class FacadeTarget(msgspec.Struct, frozen=True):
     """What a path names."""
 
     kind: Kind
@@ -187,7 +187,7 @@ class Facade:
 
     # ── Verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _get(self, request: web.Request, target: Target) -> web.StreamResponse:
+    async def _get(self, request: web.Request, target: FacadeTarget) -> web.StreamResponse:
         server, query = self._server, request.query
         if target.name and target.subresource == "log":
             return web.Response(text="the sandbox runs no containers: there is nothing to read\n")
@@ -232,7 +232,7 @@ class Facade:
         api_version = RESOURCES[kind].api_version
         return {"kind": f"{kind.value}List", "apiVersion": api_version, "metadata": metadata, "items": objects}
 
-    async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
+    async def _post(self, request: web.Request, target: FacadeTarget) -> web.StreamResponse:
         body, by = await body_of(request), who(request)
         if target.subresource == "eviction":
             options = body.get("deleteOptions") or {}
@@ -251,12 +251,12 @@ class Facade:
         made = await self._server.create(target.kind, obj, by=by, dry_run=dry_run(request))
         return _json(self._shown(request, target.kind, [made], "", one=made), 201)
 
-    async def _put(self, request: web.Request, target: Target) -> Json:
+    async def _put(self, request: web.Request, target: FacadeTarget) -> Json:
         no_dry_run(request)
         obj = at_home(await body_of(request), target.namespace, target.name)
         return await self._server.replace(target.kind, obj, by=who(request), subresource=target.subresource)
 
-    async def _patch(self, request: web.Request, target: Target) -> Json:
+    async def _patch(self, request: web.Request, target: FacadeTarget) -> Json:
         no_dry_run(request)
         try:
             how = PatchType(request.content_type)
@@ -277,7 +277,7 @@ class Facade:
             subresource=target.subresource,
         )
 
-    async def _delete(self, request: web.Request, target: Target) -> web.Response:
+    async def _delete(self, request: web.Request, target: FacadeTarget) -> web.Response:
         no_dry_run(request)
         options = await body_of(request) if request.can_read_body else {}
         conditions = options.get("preconditions") or {}
@@ -301,7 +301,7 @@ class Facade:
         return _json(_success())
 
 
-def target_of(path: list[str]) -> Target:
+def target_of(path: list[str]) -> FacadeTarget:
     """/api/v1/… or /apis/<group>/<version>/…; raises NotFound for what is not kept here."""
     if path[:2] == ["api", "v1"]:
         group, version, rest = "", "v1", path[2:]
@@ -318,7 +318,7 @@ def target_of(path: list[str]) -> Target:
         raise NotFoundError(
             f"the sandbox has no {'/'.join(rest[:1]) or group}; kubectl api-resources lists what it has"
         )
-    return Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
+    return FacadeTarget(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
 
 
 def error_code(error: PortError) -> int:

@@ -12,7 +12,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.apiserver.labels import Predicate
 from mooring.sandbox.apiserver.server import ApiServer
-from mooring.sandbox.apiserver.watch import Change
+from mooring.sandbox.apiserver.watch import WatchChange
 from mooring.sandbox.http.httpstatus import status_body
 from mooring.sandbox.http.tables import table
 
@@ -57,7 +57,7 @@ async def stream_watch(
     return response
 
 
-def _line(change: Change, namespace: str | None, keep: Predicate | None, *, bookmarks: bool) -> Json | None:
+def _line(change: WatchChange, namespace: str | None, keep: Predicate | None, *, bookmarks: bool) -> Json | None:
     if change.type == "ERROR":
         reason = "Expired" if change.code == 410 else "BadRequest"
         return {"type": "ERROR", "object": status_body(change.code, reason, change.message)}
@@ -77,7 +77,7 @@ def _line(change: Change, namespace: str | None, keep: Predicate | None, *, book
     return {"type": event, "object": change.object}
 
 
-def _bookmark(change: Change) -> Json:
+def _bookmark(change: WatchChange) -> Json:
     metadata: Json = {"resourceVersion": str(change.revision)}
     if change.initial_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}

@@ -2,6 +2,6 @@
 
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings
-from mooring.sandbox.pd.tikv import Interruption
+from mooring.sandbox.pd.tikv import LeadersCut
 
-__all__ = ["Interruption", "PdSettings", "SandboxPd"]
+__all__ = ["LeadersCut", "PdSettings", "SandboxPd"]

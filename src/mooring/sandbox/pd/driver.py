@@ -20,7 +20,7 @@ from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.network import PdNetwork
 from mooring.sandbox.pd.server import PdServer
 from mooring.sandbox.pd.settings import PdSettings
-from mooring.sandbox.pd.tikv import Interruption, TikvStore
+from mooring.sandbox.pd.tikv import LeadersCut, TikvStore
 
 #: As the client: how long a PD without schedulers is asked to pause one, and how often.
 STARTING_S, AGAIN_S = 8.0, 0.03
@@ -54,7 +54,7 @@ class SandboxPd:
     # ── TiKV and its pods ─────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def interruptions(self) -> list[Interruption]:
+    def interruptions(self) -> list[LeadersCut]:
         return self.server.tikv.interruptions
 
     def attach(

@@ -21,7 +21,7 @@ from mooring.sandbox.pd.tikv import RaftGroup, Tikv
 RESEND_S = 5.0
 
 
-class Step(msgspec.Struct, frozen=True):
+class PdStep(msgspec.Struct, frozen=True):
     #: transfer-leader, add-learner, promote-learner, enter-joint, leave-joint, remove-peer, merge, split.
     kind: str
     text: str
@@ -33,9 +33,9 @@ class Step(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-class Operator:
+class StoredOperator:
     def __init__(
-        self, desc: str, brief: str, group: RaftGroup, kinds: tuple[str, ...], steps: tuple[Step, ...]
+        self, desc: str, brief: str, group: RaftGroup, kinds: tuple[str, ...], steps: tuple[PdStep, ...]
     ) -> None:
         self.desc = desc
         self.brief = brief
@@ -96,16 +96,16 @@ class Operators:
         self._chance = chance
         self._settings = settings
         self._tikv = tikv
-        self.running: dict[int, Operator] = {}
-        self._ended: dict[int, Operator] = {}
-        self.on_end: Callable[[Operator], None] = lambda _: None
+        self.running: dict[int, StoredOperator] = {}
+        self._ended: dict[int, StoredOperator] = {}
+        self.on_end: Callable[[StoredOperator], None] = lambda _: None
         #: A region's leader reports that a step is done; only then PD goes on.
         self.on_heard: Callable[[int], None] = lambda _: None
 
     def count(self, kind: str) -> int:
         return sum(1 for op in self.running.values() if op.counts_as == kind)
 
-    def start(self, op: Operator) -> bool:
+    def start(self, op: StoredOperator) -> bool:
         """False: the region has one already (an admin's replaces a scheduler's)."""
         busy = self.running.get(op.region_id)
         if busy is not None:
@@ -125,7 +125,7 @@ class Operators:
         self._end(op, "CANCEL")
         return True
 
-    def find(self, region_id: int) -> Operator | None:
+    def find(self, region_id: int) -> StoredOperator | None:
         op = self.running.get(region_id)
         if op is None:
             op = self._ended.get(region_id)
@@ -134,7 +134,7 @@ class Operators:
                 op = None
         return op
 
-    def records(self) -> list[Operator]:
+    def records(self) -> list[StoredOperator]:
         return [op for r in sorted(self._ended) if (op := self.find(r)) is not None and op.status != "RUNNING"]
 
     def forget_all(self) -> None:
@@ -145,17 +145,17 @@ class Operators:
         self.running.clear()
         self._ended.clear()
 
-    def _send(self, op: Operator) -> None:
+    def _send(self, op: StoredOperator) -> None:
         step = op.steps[op.current]
         op.timers.append(self._timeline.after(self._duration_s(op, step), lambda: self._arrive(op, step)))
 
-    def _duration_s(self, op: Operator, step: Step) -> float:
+    def _duration_s(self, op: StoredOperator, step: PdStep) -> float:
         if step.kind == "transfer-leader":
             return self._chance.uniform(*self._settings.transfer_s)
         copy = op.size_mib / self._settings.snapshot_mib_per_s if step.kind == "add-learner" else 0.0
         return copy + self._chance.uniform(*self._settings.conf_change_s)
 
-    def _arrive(self, op: Operator, step: Step) -> None:
+    def _arrive(self, op: StoredOperator, step: PdStep) -> None:
         group = self._tikv.groups.get(op.region_id)
         if group is None:
             if op.status == "RUNNING":
@@ -169,7 +169,7 @@ class Operators:
             return
         op.timers.append(self._timeline.after(self._chance.uniform(*self._settings.report_s), lambda: self._heard(op)))
 
-    def _heard(self, op: Operator) -> None:
+    def _heard(self, op: StoredOperator) -> None:
         if op.status != "RUNNING":
             return
         self.on_heard(op.region_id)
@@ -179,11 +179,11 @@ class Operators:
         else:
             self._send(op)
 
-    def _resend(self, op: Operator, step: Step) -> None:
+    def _resend(self, op: StoredOperator, step: PdStep) -> None:
         if op.status == "RUNNING":
             self._arrive(op, step)
 
-    def _end(self, op: Operator, status: str) -> None:
+    def _end(self, op: StoredOperator, status: str) -> None:
         if op.status != "RUNNING":
             return
         op.status = status
@@ -195,7 +195,7 @@ class Operators:
         self.on_end(op)
 
 
-def carry_out(tikv: Tikv, group: RaftGroup, step: Step) -> bool:
+def carry_out(tikv: Tikv, group: RaftGroup, step: PdStep) -> bool:
     match step.kind:
         case "transfer-leader":
             return tikv.transfer(group, step.store)

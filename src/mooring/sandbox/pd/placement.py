@@ -11,7 +11,7 @@ import msgspec
 from mooring.clients.wire.placement import placement
 from mooring.core.model.placement import Placement, PlacementRule
 from mooring.core.model.tidb import Peer, Region
-from mooring.sandbox.pd.operators import Operator, Step
+from mooring.sandbox.pd.operators import PdStep, StoredOperator
 from mooring.sandbox.pd.tikv import TikvStore
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def is_low_on_space(settings: PlacementSettings, store: TikvStore) -> bool:
     return store.free_share is not None and store.free_share < 1 - settings.low_space_ratio
 
 
-def rule_checker(pd: "PdServer", region: Region) -> Iterator[Operator]:
+def rule_checker(pd: "PdServer", region: Region) -> Iterator[StoredOperator]:
     """One region: a replica that no rule wants goes, one that a rule misses is added."""
     group = pd.tikv.groups.get(region.id)
     if group is None or region.id in pd.operators.running or any("ing" in p.role for p in region.peers):
@@ -85,19 +85,19 @@ def rule_checker(pd: "PdServer", region: Region) -> Iterator[Operator]:
         if able_stores:
             store = min(able_stores, key=lambda s: (pd.heard.region_counts.get(s, 0), s))
             steps = add_steps(store, pd.tikv.new_id(), voter=missing[0].role != "learner")
-            yield Operator("add-rule-peer", f"add peer: store [{store}]", group, ("replica", "region"), steps)
+            yield StoredOperator("add-rule-peer", f"add peer: store [{store}]", group, ("replica", "region"), steps)
             return
     spare = not missing
     left = [p for p in left if p.role == "Learner" or (spare and p.store_id != region.leader_store)]
     if left:
-        step = Step("remove-peer", f"remove peer on store {left[0].store_id}", store=left[0].store_id)
+        step = PdStep("remove-peer", f"remove peer on store {left[0].store_id}", store=left[0].store_id)
         brief = f"rm peer: store [{left[0].store_id}]"
-        yield Operator("remove-orphan-peer", brief, group, ("replica", "region"), (step,))
+        yield StoredOperator("remove-orphan-peer", brief, group, ("replica", "region"), (step,))
 
 
-def add_steps(store: int, peer: int, *, voter: bool) -> tuple[Step, ...]:
-    add = Step("add-learner", f"add learner peer {peer} on store {store}", store=store, peer_id=peer)
-    promote = Step("promote-learner", f"promote learner peer {peer} on store {store} to voter", store=store)
+def add_steps(store: int, peer: int, *, voter: bool) -> tuple[PdStep, ...]:
+    add = PdStep("add-learner", f"add learner peer {peer} on store {store}", store=store, peer_id=peer)
+    promote = PdStep("promote-learner", f"promote learner peer {peer} on store {store} to voter", store=store)
     return (add, promote) if voter else (add,)
 
 

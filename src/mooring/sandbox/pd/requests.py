@@ -5,7 +5,7 @@ import msgspec
 from mooring.clients.ports import ConflictError, Json, NotFoundError, RefusedError
 from mooring.core.model.tidb import PdOperator, PdPause, Region
 from mooring.sandbox.pd import schedulers
-from mooring.sandbox.pd.operators import Operator, Step
+from mooring.sandbox.pd.operators import PdStep, StoredOperator
 from mooring.sandbox.pd.placement import add_steps
 from mooring.sandbox.pd.schedulers import EVICT_LEADER, move_steps, transfer_step
 from mooring.sandbox.pd.server import PdServer
@@ -75,13 +75,13 @@ def add_operator(pd: PdServer, body: Json) -> Said:
     if isinstance(made, Said):
         return made
     desc, brief, kinds, steps = made
-    started = pd.operators.start(Operator(desc, brief, group, kinds, steps))
+    started = pd.operators.start(StoredOperator(desc, brief, group, kinds, steps))
     return (
         CREATED if started else Said(500, "[PD:operator:ErrAddOperator]failed to add operator, maybe already have one")
     )
 
 
-_Made = tuple[str, str, tuple[str, ...], tuple[Step, ...]]
+_Made = tuple[str, str, tuple[str, ...], tuple[PdStep, ...]]
 
 
 def _store(pd: PdServer, body: Json, key: str) -> int | Said:
@@ -113,8 +113,8 @@ def _transfer_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
     if any(p.store_id == to for p in region.peers):
         return Said(500, f"region already has peer in store {to}")
     if any(p.role == "Learner" for p in region.peers if p.store_id == source):
-        remove = Step("remove-peer", f"remove peer on store {source}", store=source)
-        learner: tuple[Step, ...] = (*add_steps(to, pd.tikv.new_id(), voter=False), remove)
+        remove = PdStep("remove-peer", f"remove peer on store {source}", store=source)
+        learner: tuple[PdStep, ...] = (*add_steps(to, pd.tikv.new_id(), voter=False), remove)
         return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", ("admin", "region"), learner
     others = [s for s in schedulers.followers(pd, region) if s != source]
     steps = move_steps(region, source, to, pd.tikv.new_id(), others[0] if others else to)
@@ -144,7 +144,7 @@ def _remove_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
     store = body.get("store_id")
     if not any(p.store_id == store for p in region.peers) or not isinstance(store, int):
         return Said(500, f"region has no peer in store {store}")
-    steps = [Step("remove-peer", f"remove peer on store {store}", store=store)]
+    steps = [PdStep("remove-peer", f"remove peer on store {store}", store=store)]
     if region.leader_store == store:
         others = schedulers.followers(pd, region)
         if not others:
@@ -165,7 +165,7 @@ def _merge(pd: PdServer, region: Region, body: Json) -> _Made | Said:
     if region.end_key != target.start_key and target.end_key != region.start_key:
         return Said(500, "[PD:region:ErrRegionNotAdjacent]two regions are not adjacent")
     text = f"merge region {region.id} into region {target.id}"
-    steps = (Step("merge", text, other_region=target.id),)
+    steps = (PdStep("merge", text, other_region=target.id),)
     return "admin-merge-region", f"merge: region {region.id} to {target.id}", ("admin", "merge"), steps
 
 
@@ -174,7 +174,7 @@ def _split(_: PdServer, region: Region, body: Json) -> _Made | Said:
     if policy not in ("SCAN", "APPROXIMATE", "USEKEY"):
         return Said(500, f"check policy {body.get('policy', '')} is not supported")
     keys = [str(k).upper() for k in body.get("keys") or ()] if policy == "USEKEY" else [_middle(region)]
-    steps = (Step("split", f"split region with policy {policy}", keys=tuple(keys)),)
+    steps = (PdStep("split", f"split region with policy {policy}", keys=tuple(keys)),)
     named = f" and keys [{' '.join(keys)}]" if policy == "USEKEY" else ""
     brief = f"split: region {region.id} use policy {policy}{named}"
     return "admin-split-region", brief, ("admin", "split"), steps

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mooring.core.model.tidb import Region
-from mooring.sandbox.pd.operators import Operator, Step
+from mooring.sandbox.pd.operators import PdStep, StoredOperator
 
 if TYPE_CHECKING:
     from mooring.sandbox.pd.server import PdServer
@@ -26,21 +26,21 @@ DEFAULTS = (
 )
 
 
-def transfer_step(from_store: int, to_store: int) -> Step:
-    return Step("transfer-leader", f"transfer leader from store {from_store} to store {to_store}", store=to_store)
+def transfer_step(from_store: int, to_store: int) -> PdStep:
+    return PdStep("transfer-leader", f"transfer leader from store {from_store} to store {to_store}", store=to_store)
 
 
-def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, next_leader: int) -> tuple[Step, ...]:
+def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, next_leader: int) -> tuple[PdStep, ...]:
     """A peer from one store to another by joint consensus; a leader that has to go steps aside first."""
     gone = next((p.id for p in region.peers if p.store_id == from_store), 0)
     change = (
         f"promote learner peer {peer_id} on store {to_store} to voter, "
         f"demote voter peer {gone} on store {from_store} to learner"
     )
-    add = Step("add-learner", f"add learner peer {peer_id} on store {to_store}", store=to_store, peer_id=peer_id)
-    enter = Step("enter-joint", f"use joint consensus, {change}", store=to_store, demoted=from_store)
-    leave = Step("leave-joint", f"leave joint state, {change}", store=to_store, demoted=from_store)
-    remove = Step("remove-peer", f"remove peer on store {from_store}", store=from_store)
+    add = PdStep("add-learner", f"add learner peer {peer_id} on store {to_store}", store=to_store, peer_id=peer_id)
+    enter = PdStep("enter-joint", f"use joint consensus, {change}", store=to_store, demoted=from_store)
+    leave = PdStep("leave-joint", f"leave joint state, {change}", store=to_store, demoted=from_store)
+    remove = PdStep("remove-peer", f"remove peer on store {from_store}", store=from_store)
     if region.leader_store != from_store:
         return add, enter, leave, remove
     aside = transfer_step(from_store, next_leader)
@@ -48,21 +48,21 @@ def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, nex
     return (add, enter, aside, leave, remove) if next_leader == to_store else (add, aside, enter, leave, remove)
 
 
-def leave_joint(pd: "PdServer") -> Iterator[Operator]:
+def leave_joint(pd: "PdServer") -> Iterator[StoredOperator]:
     """PD's joint-state checker: a change that a forgotten operator left half done is brought to its end."""
     for region_id in pd.heard.joint:
         region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
         if group is None or region_id in pd.operators.running:
             continue
-        steps: tuple[Step, ...] = (Step("leave-joint", "leave joint state"),)
+        steps: tuple[PdStep, ...] = (PdStep("leave-joint", "leave joint state"),)
         demoted = {p.store_id for p in region.peers if p.role == "DemotingVoter"}
         heirs = [p.store_id for p in region.peers if p.role in ("Voter", "IncomingVoter") and pd.is_up(p.store_id)]
         if region.leader_store in demoted and heirs:
             steps = (transfer_step(region.leader_store, heirs[0]), *steps)
-        yield Operator("leave-joint-state", "leave joint state", group, ("region",), steps)
+        yield StoredOperator("leave-joint-state", "leave joint state", group, ("region",), steps)
 
 
-def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
+def evict_leaders(pd: "PdServer") -> Iterator[StoredOperator]:
     """Off every listed store, to any follower's store that is Up and not listed itself. All listed: nothing moves."""
     for store_id in pd.evicting:
         found = 0
@@ -77,11 +77,11 @@ def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
             to = pd.chance.random.choice(targets)
             among = " ".join(map(str, targets))
             brief = f"evict leader: from store {store_id} to one in [{among}], or to {to} (for compatibility)"
-            yield Operator(EVICT_LEADER, brief, group, ("leader",), (transfer_step(store_id, to),))
+            yield StoredOperator(EVICT_LEADER, brief, group, ("leader",), (transfer_step(store_id, to),))
             found += 1
 
 
-def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
+def balance_leaders(pd: "PdServer") -> Iterator[StoredOperator]:
     """From stores with many leaders to those of their followers with the fewest, one batch."""
     counts = {s: pd.heard.leader_counts.get(s, 0) for s in pd.up_stores() if not pd.refuses_leaders(s)}
     most, found = 2 * pd.settings.tolerance, 0
@@ -99,7 +99,7 @@ def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
             counts[source] -= 1
             counts[target] += 1
             step, brief = transfer_step(source, target), f"transfer leader: store {source} to {target}"
-            yield Operator(BALANCE_LEADER, brief, group, ("leader",), (step,))
+            yield StoredOperator(BALANCE_LEADER, brief, group, ("leader",), (step,))
 
 
 def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
@@ -108,7 +108,7 @@ def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
     return min(stores, key=lambda s: (counts[s], s), default=None)
 
 
-def replace_leaving(pd: "PdServer") -> Iterator[Operator]:
+def replace_leaving(pd: "PdServer") -> Iterator[StoredOperator]:
     """PD's replica checker: peers leave stores that are Offline or Down, until none is left there. Those of the only
     TiFlash store have nowhere to go."""
     sources = [s for s in pd.leaving_stores() if pd.heard.region_counts.get(s, 0)]
@@ -118,7 +118,7 @@ def replace_leaving(pd: "PdServer") -> Iterator[Operator]:
             yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
 
 
-def balance_regions(pd: "PdServer") -> Iterator[Operator]:
+def balance_regions(pd: "PdServer") -> Iterator[StoredOperator]:
     """Peers from the fullest store to the emptiest."""
     counts = _counts(pd)
     if counts:
@@ -134,7 +134,7 @@ def _counts(pd: "PdServer") -> dict[int, int]:
 
 def _moves(
     pd: "PdServer", source: int, counts: dict[int, int], *, desc: str, kinds: tuple[str, ...], within: int
-) -> Iterator[Operator]:
+) -> Iterator[StoredOperator]:
     if counts.get(source, 10**9) - min(counts.values()) <= within:
         return
     for region_id in pd.held_by(source):
@@ -154,7 +154,7 @@ def _moves(
         if source in counts:
             counts[source] -= 1
         steps = move_steps(region, source, target, pd.tikv.new_id(), others[0] if others else target)
-        yield Operator(desc, f"mv peer: store [{source}] to [{target}]", group, kinds, steps)
+        yield StoredOperator(desc, f"mv peer: store [{source}] to [{target}]", group, kinds, steps)
 
 
 def followers(pd: "PdServer", region: Region) -> list[int]:

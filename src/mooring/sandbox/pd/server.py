@@ -26,7 +26,7 @@ from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.heard import HeardRegions
-from mooring.sandbox.pd.operators import Operator, Operators
+from mooring.sandbox.pd.operators import Operators, StoredOperator
 from mooring.sandbox.pd.placement import PlacementSettings, is_low_on_space, rule_checker
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.stores import row
@@ -129,7 +129,7 @@ class PdServer:
             self.heard.to_check.update(dict.fromkeys(self.cache))
         self.kick()
 
-    def _ended(self, operator: Operator) -> None:
+    def _ended(self, operator: StoredOperator) -> None:
         region = self.cache.get(operator.region_id)
         if region is not None:
             self._suspect(region)
@@ -257,7 +257,7 @@ class PdServer:
         self._coordinator.balance_tick = None
         self.kick()
 
-    def _run(self, name: str, propose: Callable[["PdServer"], Iterator[Operator]], kind: str, limit: int) -> None:
+    def _run(self, name: str, propose: Callable[["PdServer"], Iterator[StoredOperator]], kind: str, limit: int) -> None:
         if self.is_paused(name) or self.operators.count(kind) >= limit:
             return
         # Each begins before the next is looked for: balance-region counts what runs, and stops at its limit.

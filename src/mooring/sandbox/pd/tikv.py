@@ -15,7 +15,7 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd.settings import PdSettings
 
 
-class Interruption(msgspec.Struct, frozen=True):
+class LeadersCut(msgspec.Struct, frozen=True):
     """A store stopped with leaders on it: these regions did not answer until an election."""
 
     at: float
@@ -83,7 +83,7 @@ class Tikv:
         #: Store → the groups it leads, and holds a peer of. Kept incrementally; dicts for their order.
         self.led: dict[int, dict[int, None]] = {}
         self.held: dict[int, dict[int, None]] = {}
-        self.interruptions: list[Interruption] = []
+        self.interruptions: list[LeadersCut] = []
         #: Groups whose leader cannot be transferred.
         self.stuck: set[int] = set()
         #: Groups without a leader for good: most of their replicas are lost.
@@ -124,7 +124,7 @@ class Tikv:
         store.until = self._timeline.monotonic()
         orphans = list(self.led[store.id])
         if orphans:
-            self.interruptions.append(Interruption(self._timeline.now(), store.id, store.pod_name, len(orphans)))
+            self.interruptions.append(LeadersCut(self._timeline.now(), store.id, store.pod_name, len(orphans)))
             for group_id in orphans:
                 self._lead(self.groups[group_id], 0)
             self._elect_later(orphans)

@@ -13,7 +13,7 @@ STATES = frozenset(MachineState)
 _KINDS: dict[str, type] = {"labels": list, "racks": list, "roles": list, "states": list, "minDaysBeforeRetire": int}
 
 
-class Found(Protocol):
+class Searched(Protocol):
     @property
     def labels(self) -> Mapping[str, str]: ...
     @property
@@ -54,7 +54,7 @@ def check(variables: Json) -> None:
                 raise BadVariablesError(f"{state} is not a valid MachineState", "variable", name, "states", i)
 
 
-def matches(machine: Found, variables: Json, now: float) -> bool:
+def matches(machine: Searched, variables: Json, now: float) -> bool:
     having, not_having = variables.get("having") or {}, variables.get("notHaving") or {}
     wanted = _labels(having)
     if any(machine.labels.get(k) != v for k, v in wanted):

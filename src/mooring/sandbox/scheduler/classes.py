@@ -13,7 +13,7 @@ from typing import Final
 
 from mooring.core.model.cluster import Taint
 from mooring.sandbox.scheduler.needs import Needs
-from mooring.sandbox.scheduler.snapshot import NodeState, Snapshot
+from mooring.sandbox.scheduler.snapshot import NodeState, SchedulerSnapshot
 
 NEVER: Final = -1
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
@@ -62,7 +62,7 @@ def load_score(node: NodeState, needs: Needs) -> int:
 
 
 class ClassTable:
-    def __init__(self, needs: Needs, snapshot: Snapshot) -> None:
+    def __init__(self, needs: Needs, snapshot: SchedulerSnapshot) -> None:
         self.needs = needs
         self._snapshot = snapshot
         self._generation = -1
@@ -152,7 +152,7 @@ class ClassTable:
 class ClassTables:
     """Tables by class, the least recently made dropped first."""
 
-    def __init__(self, snapshot: Snapshot, limit: int = 512) -> None:
+    def __init__(self, snapshot: SchedulerSnapshot, limit: int = 512) -> None:
         self._snapshot = snapshot
         self._limit = limit
         self._tables: dict[int, ClassTable] = {}

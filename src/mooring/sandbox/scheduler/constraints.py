@@ -13,8 +13,8 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.apiserver.labels import selects
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.scheduler.classes import refuses
-from mooring.sandbox.scheduler.needs import Needs, PodTerm, Spread, claims_of, parse_required
-from mooring.sandbox.scheduler.snapshot import ZONE, NodeState, PodUse, Snapshot
+from mooring.sandbox.scheduler.needs import Needs, PodTerm, TopologySpread, claims_of, parse_required
+from mooring.sandbox.scheduler.snapshot import ZONE, NodeState, PodUse, SchedulerSnapshot
 
 #: Node index → why it is out.
 Out = dict[int, str]
@@ -25,12 +25,12 @@ def _domain(node: NodeState, key: str) -> str | None:
     return node.labels.get(key, node.name if key == HOSTNAME else None)
 
 
-def _domains(snapshot: Snapshot, key: str, names: Iterable[str]) -> set[str]:
+def _domains(snapshot: SchedulerSnapshot, key: str, names: Iterable[str]) -> set[str]:
     nodes = (snapshot.nodes.get(name) for name in names)
     return {domain for node in nodes if node is not None and (domain := _domain(node, key)) is not None}
 
 
-def _in_domains(snapshot: Snapshot, key: str, names: Iterable[str]) -> Iterable[NodeState]:
+def _in_domains(snapshot: SchedulerSnapshot, key: str, names: Iterable[str]) -> Iterable[NodeState]:
     """All nodes in the domains of these nodes."""
     if key == HOSTNAME:
         return [snapshot.nodes[name] for name in names if name in snapshot.nodes]
@@ -38,7 +38,7 @@ def _in_domains(snapshot: Snapshot, key: str, names: Iterable[str]) -> Iterable[
     return [node for node in snapshot.order if _domain(node, key) in domains]
 
 
-def pod_affinity(snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs) -> Out:
+def pod_affinity(snapshot: SchedulerSnapshot, namespace: str, labels: dict[str, str], needs: Needs) -> Out:
     out: Out = {}
     for term in needs.anti:
         count = snapshot.count(term.namespaces or (namespace,), term.selector)
@@ -53,7 +53,7 @@ def pod_affinity(snapshot: Snapshot, namespace: str, labels: dict[str, str], nee
     return out
 
 
-def _affine(snapshot: Snapshot, namespace: str, labels: dict[str, str], term: PodTerm, out: Out) -> None:
+def _affine(snapshot: SchedulerSnapshot, namespace: str, labels: dict[str, str], term: PodTerm, out: Out) -> None:
     count = snapshot.count(term.namespaces or (namespace,), term.selector)
     if not count.by_node and selects(term.selector, labels):
         near = {n.index for n in snapshot.order if _domain(n, term.topology_key) is not None}  # the first of its kind
@@ -64,7 +64,7 @@ def _affine(snapshot: Snapshot, namespace: str, labels: dict[str, str], term: Po
             out.setdefault(node.index, "node(s) didn't match pod affinity rules")
 
 
-def spread(snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs) -> Out:
+def spread(snapshot: SchedulerSnapshot, namespace: str, labels: dict[str, str], needs: Needs) -> Out:
     out: Out = {}
     for rule in needs.spread:
         if rule.hard:
@@ -79,7 +79,7 @@ def spread(snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Ne
 
 
 def _domain_counts(
-    snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs, rule: Spread
+    snapshot: SchedulerSnapshot, namespace: str, labels: dict[str, str], needs: Needs, rule: TopologySpread
 ) -> dict[str, int]:
     """Matching pods per domain, over domains that the pod's own selector and affinity allow."""
     selector = rule.selector
@@ -97,7 +97,7 @@ def _domain_counts(
     return counts
 
 
-def volumes(store: ObjectStore, snapshot: Snapshot, pod: Json) -> Out | str:
+def volumes(store: ObjectStore, snapshot: SchedulerSnapshot, pod: Json) -> Out | str:
     """Nodes its bound volumes cannot reach, or why the pod cannot be placed at all."""
     out: Out = {}
     namespace = pod["metadata"]["namespace"]
@@ -123,7 +123,7 @@ def _as_affinity(node_affinity: Json) -> Json:
     return {} if required is None else {"requiredDuringSchedulingIgnoredDuringExecution": required}
 
 
-def promised(snapshot: Snapshot, nominated: dict[str, dict[str, PodUse]], uid: str, needs: Needs) -> Out:
+def promised(snapshot: SchedulerSnapshot, nominated: dict[str, dict[str, PodUse]], uid: str, needs: Needs) -> Out:
     """Nodes where a pod of no lower priority was nominated whose room this one would take."""
     out: Out = {}
     for name, pods in nominated.items():
@@ -137,7 +137,12 @@ def promised(snapshot: Snapshot, nominated: dict[str, dict[str, PodUse]], uid: s
 
 
 def points(
-    snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs, owner_uid: str, candidates: list[int]
+    snapshot: SchedulerSnapshot,
+    namespace: str,
+    labels: dict[str, str],
+    needs: Needs,
+    owner_uid: str,
+    candidates: list[int],
 ) -> dict[int, int]:
     """Points (to subtract where negative) for spread and soft pod affinity, weight 2 each, over these candidates."""
     rules = [rule for rule in needs.spread if not rule.hard]
@@ -160,7 +165,7 @@ def points(
     return result
 
 
-def _siblings_raw(snapshot: Snapshot, owner_uid: str, candidates: list[int]) -> dict[int, int]:
+def _siblings_raw(snapshot: SchedulerSnapshot, owner_uid: str, candidates: list[int]) -> dict[int, int]:
     """kube-scheduler's system defaults: replicas of one owner apart by host (skew 3) and by zone (skew 5). Whole
     numbers, as there."""
     on = snapshot.by_owner.get(owner_uid)
@@ -193,7 +198,12 @@ def sibling_penalties(on: Mapping[str, int], feasible: int) -> dict[int, int]:
 
 
 def _spread_raw(
-    snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs, rules: list[Spread], candidates: list[int]
+    snapshot: SchedulerSnapshot,
+    namespace: str,
+    labels: dict[str, str],
+    needs: Needs,
+    rules: list[TopologySpread],
+    candidates: list[int],
 ) -> dict[int, int]:
     raw = dict.fromkeys(candidates, 0.0)
     for rule in rules:
@@ -205,7 +215,7 @@ def _spread_raw(
     return {i: round(value) for i, value in raw.items()}
 
 
-def _soft_affinity(snapshot: Snapshot, namespace: str, needs: Needs, candidates: list[int]) -> dict[int, int]:
+def _soft_affinity(snapshot: SchedulerSnapshot, namespace: str, needs: Needs, candidates: list[int]) -> dict[int, int]:
     raw: dict[int, int] = {}
     for sign, terms in ((1, needs.affine_preferred), (-1, needs.anti_preferred)):
         for term in terms:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.clients.ports import Json
-from mooring.sandbox.scheduler.snapshot import Snapshot
+from mooring.sandbox.scheduler.snapshot import SchedulerSnapshot
 
 Verb = Callable[[Json], Any]
 
@@ -39,7 +39,7 @@ def _field(reply: Json, name: str) -> Any:
     return next((value for key, value in reply.items() if key.lower() == lower), None)
 
 
-def _arguments(extender: Extender, pod: Json, names: list[str], snapshot: Snapshot) -> Json:
+def _arguments(extender: Extender, pod: Json, names: list[str], snapshot: SchedulerSnapshot) -> Json:
     if extender.node_cache_capable:
         return {"Pod": pod, "Nodes": None, "NodeNames": names}
     items = [snapshot.nodes[name].obj for name in names]
@@ -54,7 +54,7 @@ def _call(extender: Extender, verb: Verb, arguments: Json) -> Any:
 
 
 def run_filter(
-    extender: Extender, pod: Json, names: list[str], snapshot: Snapshot
+    extender: Extender, pod: Json, names: list[str], snapshot: SchedulerSnapshot
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """(nodes left, why others failed, why others failed for good)."""
     if extender.filter is None:
@@ -76,7 +76,7 @@ def run_filter(
     return left, dict(_field(reply, "FailedNodes") or {}), dict(_field(reply, "FailedAndUnresolvableNodes") or {})
 
 
-def run_prioritize(extender: Extender, pod: Json, names: list[str], snapshot: Snapshot) -> dict[str, int]:
+def run_prioritize(extender: Extender, pod: Json, names: list[str], snapshot: SchedulerSnapshot) -> dict[str, int]:
     """Points by node: an extender's 0…10 becomes 0…100, times its weight. Errors are ignored, as in kube-scheduler."""
     if extender.prioritize is None:
         return {}

@@ -26,7 +26,7 @@ class PodTerm(msgspec.Struct, frozen=True):
     weight: int = 0
 
 
-class Spread(msgspec.Struct, frozen=True):
+class TopologySpread(msgspec.Struct, frozen=True):
     max_skew: int
     topology_key: str
     hard: bool
@@ -47,7 +47,7 @@ class Needs(msgspec.Struct, frozen=True):
     affine: tuple[PodTerm, ...] = ()
     anti_preferred: tuple[PodTerm, ...] = ()
     affine_preferred: tuple[PodTerm, ...] = ()
-    spread: tuple[Spread, ...] = ()
+    spread: tuple[TopologySpread, ...] = ()
     priority: int = 0
     preempts: bool = True
 
@@ -108,8 +108,8 @@ def _pod_terms(kind: Json, field: str) -> tuple[PodTerm, ...]:
     return tuple(found)
 
 
-def _spread(one: Json) -> Spread:
-    return Spread(
+def _spread(one: Json) -> TopologySpread:
+    return TopologySpread(
         int(one.get("maxSkew", 1)),
         one["topologyKey"],
         one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",

@@ -13,7 +13,7 @@ import msgspec
 from mooring.sandbox.scheduler.classes import refuses
 from mooring.sandbox.scheduler.constraints import Out
 from mooring.sandbox.scheduler.needs import Needs
-from mooring.sandbox.scheduler.snapshot import NodeState, PodUse, Snapshot
+from mooring.sandbox.scheduler.snapshot import NodeState, PodUse, SchedulerSnapshot
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def victims_on(node: NodeState, needs: Needs, protected: Callable[[PodUse], bool
 
 
 def candidates(
-    snapshot: Snapshot, needs: Needs, hopeless: Out, protected: Callable[[PodUse], bool]
+    snapshot: SchedulerSnapshot, needs: Needs, hopeless: Out, protected: Callable[[PodUse], bool]
 ) -> Iterable[Victims]:
     """Nodes where preemption helps: not those whose face refuses the pod, nor those out for good."""
     for node in snapshot.order:

@@ -22,7 +22,7 @@ from mooring.sandbox.scheduler.extenders import ExtenderError, run_preempt
 from mooring.sandbox.scheduler.needs import NeedsCache, claims_of
 from mooring.sandbox.scheduler.queue import LEFTOVER_S, SchedulingQueue
 from mooring.sandbox.scheduler.selection import Profile, Selection, Unfit
-from mooring.sandbox.scheduler.snapshot import PodKey, PodUse, Snapshot
+from mooring.sandbox.scheduler.snapshot import PodKey, PodUse, SchedulerSnapshot
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
@@ -44,7 +44,7 @@ class Scheduler:
         self._store = store
         self._latency_s = latency_s
         self._profiles = {profile.name: profile for profile in profiles}
-        self.snapshot = Snapshot()
+        self.snapshot = SchedulerSnapshot()
         self._needs = NeedsCache()
         self._queue = SchedulingQueue(timeline)
         self._nominated: dict[str, dict[str, PodUse]] = {}

@@ -14,7 +14,7 @@ from mooring.sandbox.scheduler.classes import NEVER, ClassTables, lacks, load_sc
 from mooring.sandbox.scheduler.constraints import Out
 from mooring.sandbox.scheduler.extenders import Extender, ExtenderError, run_filter, run_prioritize
 from mooring.sandbox.scheduler.needs import Needs, pinned_to
-from mooring.sandbox.scheduler.snapshot import PodUse, Snapshot
+from mooring.sandbox.scheduler.snapshot import PodUse, SchedulerSnapshot
 
 MIN_NODES: Final = 100
 MIN_PERCENT: Final = 5
@@ -46,7 +46,7 @@ class Selection:
     def __init__(
         self,
         store: ObjectStore,
-        snapshot: Snapshot,
+        snapshot: SchedulerSnapshot,
         tables: ClassTables,
         nominated: dict[str, dict[str, PodUse]],
     ) -> None:

@@ -113,7 +113,7 @@ class MatchCount:
                 self.by_node.pop(pod.node, None)
 
 
-class Snapshot:
+class SchedulerSnapshot:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeState] = {}
         self._order: list[NodeState] | None = []

@@ -19,7 +19,7 @@ from mooring.core.queue.config import REGION_SCHEDULERS
 from mooring.sandbox.chance import SeededChance
 from mooring.sim.regions.effects import apply
 from mooring.sim.regions.model import Model
-from mooring.sim.regions.scenarios import Cluster
+from mooring.sim.regions.scenarios import RegionCluster
 from mooring.sim.regions.schemes import LimitScheme, Scheme
 
 TICK_S: Final = 0.5
@@ -55,7 +55,7 @@ class Figures(msgspec.Struct, kw_only=True):
     p99_latency: float
 
 
-class Running:
+class RunningOperator:
     __slots__ = ("left_mib", "left_s", "operator", "step")
 
     def __init__(self, operator: Operator) -> None:
@@ -81,7 +81,9 @@ class _Counts:
 
 
 class _Play:
-    def __init__(self, cluster: Cluster, scheme: Scheme, model: Model, policy: BalancePolicy, chance: Random) -> None:
+    def __init__(
+        self, cluster: RegionCluster, scheme: Scheme, model: Model, policy: BalancePolicy, chance: Random
+    ) -> None:
         self.model = model
         self.scheme = scheme
         self.summary = Summary(policy)
@@ -92,7 +94,7 @@ class _Play:
         #: Some stores are slower than others.
         self.bandwidth = dict.fromkeys(cluster.stores, model.bandwidth_mib_per_s)
         self.sources = tuple(policy.sources)
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningOperator] = {}
         self.cost: Counter[int] = Counter()
         self.next_region = max((r.id for r in cluster.regions), default=0) + 1
         self.ticks = 0
@@ -102,14 +104,14 @@ class _Play:
 
     def begin(self, operators: list[Operator]) -> None:
         for operator in operators:
-            self.running[operator.id] = run = Running(operator)
+            self.running[operator.id] = run = RunningOperator(operator)
             self.counts.moves[operator.source] += 1
             for target, cost in operator.cost.items():
                 self.cost[int(target)] += cost
                 self.counts.begun[operator.source] += cost
             self._next_step(run)
 
-    def _next_step(self, run: Running) -> bool:
+    def _next_step(self, run: RunningOperator) -> bool:
         """False: there is none left."""
         run.step += 1
         if run.step == len(run.operator.steps):
@@ -147,7 +149,7 @@ class _Play:
         region = self.summary.regions.get(int(operator.subject.rpartition("/")[2]))
         return region.leader_store if region is not None else 0
 
-    def _step_done(self, run: Running) -> None:
+    def _step_done(self, run: RunningOperator) -> None:
         operator, step = run.operator, run.operator.steps[run.step]
         gains, losses, self.next_region = apply(self.summary, operator, step, self.next_region)
         self.counts.undone += sum(1 for loss in losses if loss in self.counts.gained)
@@ -195,7 +197,7 @@ class _Play:
 
 
 def play(
-    cluster: Cluster,
+    cluster: RegionCluster,
     scheme: Scheme,
     *,
     seed: int = 1,

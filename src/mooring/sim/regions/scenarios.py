@@ -14,7 +14,7 @@ REPLICAS: Final = 3
 MEAN_MIB: Final = 96
 
 
-class Cluster(msgspec.Struct):
+class RegionCluster(msgspec.Struct):
     """As it is right after it happened. `sources`: the schedulers that have something to do."""
 
     stores: dict[int, Store]
@@ -22,7 +22,7 @@ class Cluster(msgspec.Struct):
     evicting: set[int] = msgspec.field(default_factory=set)
 
 
-def _even(stores: int, regions: int, chance: Random, size: Callable[[], int] = lambda: MEAN_MIB) -> Cluster:
+def _even(stores: int, regions: int, chance: Random, size: Callable[[], int] = lambda: MEAN_MIB) -> RegionCluster:
     ids = list(range(1, stores + 1))
     made = []
     for number in range(regions):
@@ -35,7 +35,7 @@ def _even(stores: int, regions: int, chance: Random, size: Callable[[], int] = l
         start, end = (f"{number:08d}" if number else ""), (f"{number + 1:08d}" if number < regions - 1 else "")
         leader = where[(number // stores) % len(where)]
         made.append(Region(number + 1, start, end, peers=peers, leader_store=leader, size_mib=size()))
-    return Cluster({s: Store(s, f"s{s}:20160") for s in ids}, made)
+    return RegionCluster({s: Store(s, f"s{s}:20160") for s in ids}, made)
 
 
 def _share(stores: int) -> int:
@@ -43,7 +43,7 @@ def _share(stores: int) -> int:
     return max(1, stores // 10)
 
 
-def scale_out(stores: int, regions: int, chance: Random) -> Cluster:
+def scale_out(stores: int, regions: int, chance: Random) -> RegionCluster:
     """A tenth more stores, empty."""
     cluster = _even(stores, regions, chance)
     for new in range(stores + 1, stores + 1 + _share(stores)):
@@ -51,7 +51,7 @@ def scale_out(stores: int, regions: int, chance: Random) -> Cluster:
     return cluster
 
 
-def scale_in(stores: int, regions: int, chance: Random) -> Cluster:
+def scale_in(stores: int, regions: int, chance: Random) -> RegionCluster:
     """A tenth of the stores are to go; four at least are needed for three replicas to find a place."""
     cluster = _even(max(4, stores), regions, chance)
     for gone in range(1, 1 + _share(stores)):
@@ -59,7 +59,7 @@ def scale_in(stores: int, regions: int, chance: Random) -> Cluster:
     return cluster
 
 
-def store_loss(stores: int, regions: int, chance: Random) -> Cluster:
+def store_loss(stores: int, regions: int, chance: Random) -> RegionCluster:
     """One store is Down: its peers are to be made up for elsewhere; what it led has been elected again."""
     cluster = _even(max(4, stores), regions, chance)
     cluster.stores[1] = Store(1, "s1:20160", "Down")
@@ -70,7 +70,7 @@ def store_loss(stores: int, regions: int, chance: Random) -> Cluster:
     return cluster
 
 
-def hot_store(stores: int, regions: int, chance: Random) -> Cluster:
+def hot_store(stores: int, regions: int, chance: Random) -> RegionCluster:
     """What one store leads is asked for twenty times as much as the rest, and a tenth more stores are new."""
     cluster = scale_out(stores, regions, chance)
     for index, region in enumerate(cluster.regions):
@@ -79,7 +79,7 @@ def hot_store(stores: int, regions: int, chance: Random) -> Cluster:
     return cluster
 
 
-def mixed(stores: int, regions: int, chance: Random) -> Cluster:
+def mixed(stores: int, regions: int, chance: Random) -> RegionCluster:
     """Regions of all sizes, to merge, to split and to spread over a tenth more stores; and one store is Down."""
 
     def size() -> int:
@@ -98,7 +98,7 @@ def mixed(stores: int, regions: int, chance: Random) -> Cluster:
     return cluster
 
 
-SCENARIOS: Final[Mapping[str, Callable[[int, int, Random], Cluster]]] = MappingProxyType(
+SCENARIOS: Final[Mapping[str, Callable[[int, int, Random], RegionCluster]]] = MappingProxyType(
     {
         "scale-out": scale_out,
         "scale-in": scale_in,

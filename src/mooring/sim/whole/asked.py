@@ -10,7 +10,7 @@ import msgspec
 from mooring.capabilities.registry import names
 from mooring.core.model.exits import Exit, UserError
 from mooring.sim.whole.plan import FAULTS, Plan
-from mooring.sim.whole.seeds import Options
+from mooring.sim.whole.seeds import SeedOptions
 from mooring.sim.whole.shrink import shrink
 from mooring.sim.whole.simulation import Result
 
@@ -18,13 +18,13 @@ from mooring.sim.whole.simulation import Result
 SHOWN: Final = 60
 
 
-def options(faults: str, features: str, hours: float, until: float | None, only: str) -> Options:
+def options(faults: str, features: str, hours: float, until: float | None, only: str) -> SeedOptions:
     groups = tuple(FAULTS) if faults == "all" else () if faults == "none" else _known(faults, tuple(FAULTS), "--faults")
     if not 0 < hours <= 100:
         raise UserError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
     if only and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", only):
         raise UserError(f"--only {only}: numbers of actions, e.g. 3,17")
-    return Options(
+    return SeedOptions(
         hours=hours,
         faults=groups,
         features=_known(features, names(), "--features") if features else None,
@@ -57,7 +57,7 @@ def read_plan(file: str) -> Plan:
         raise UserError(f"--plan {file}: not a plan as --save writes it: {error}") from None
 
 
-def shrunk(plan: Plan, options: Options, say: Callable[[str], None]) -> tuple[Plan, Options, Result]:
+def shrunk(plan: Plan, options: SeedOptions, say: Callable[[str], None]) -> tuple[Plan, SeedOptions, Result]:
     try:
         smaller, kept, result = shrink(plan, say)
     except ValueError as error:

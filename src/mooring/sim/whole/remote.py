@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from mooring.sim.dask import Asked, DaskUnreachableError, Lost, on_dask
-from mooring.sim.whole.seeds import Options, brief, quiet_logs
+from mooring.sim.whole.seeds import SeedOptions, brief, quiet_logs
 from mooring.sim.whole.simulation import Result
 
 
-def run_on_dask(seeds: Sequence[int], options: Options, address: str) -> Iterator[Result]:
+def run_on_dask(seeds: Sequence[int], options: SeedOptions, address: str) -> Iterator[Result]:
     """As `seeds.run_many`, in the order in which they come."""
     work = msgspec.msgpack.encode(options)
     for number, body in on_dask(address, __name__, work, [msgspec.msgpack.encode(seed) for seed in seeds]):
@@ -22,7 +22,7 @@ def main() -> None:
     """Beside a worker."""
     quiet_logs()
     asked = Asked()
-    options = msgspec.msgpack.decode(asked.work, type=Options)
+    options = msgspec.msgpack.decode(asked.work, type=SeedOptions)
     for part in asked.parts():
         asked.answer(msgspec.msgpack.encode(brief((msgspec.msgpack.decode(part, type=int), options))))
 

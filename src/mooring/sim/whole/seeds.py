@@ -17,7 +17,7 @@ from mooring.sim.whole.plan import FAULTS, Plan, draw_plan
 from mooring.sim.whole.simulation import Result, simulate
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class SeedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same for all seeds of a run."""
 
     hours: float = 0.5
@@ -39,14 +39,14 @@ class Report(msgspec.Struct, frozen=True):
     never: list[str]
 
 
-def plan_of(seed: int, options: Options) -> Plan:
+def plan_of(seed: int, options: SeedOptions) -> Plan:
     plan = draw_plan(seed, hours=options.hours, faults=options.faults, features=options.features)
     if options.only is None:
         return plan
     return msgspec.structs.replace(plan, deeds=tuple(plan.deeds[i] for i in options.only if i < len(plan.deeds)))
 
 
-def run_seed(seed: int, options: Options) -> Result:
+def run_seed(seed: int, options: SeedOptions) -> Result:
     return simulate(plan_of(seed, options), until_s=options.until_s)
 
 
@@ -60,7 +60,7 @@ class SeedsLostError(UserError):
         self.seeds = seeds
 
 
-def run_many(seeds: Iterable[int], options: Options, jobs: int = 1) -> Iterator[Result]:
+def run_many(seeds: Iterable[int], options: SeedOptions, jobs: int = 1) -> Iterator[Result]:
     """In the order of the seeds, whichever ends first. The timeline comes only with a failure. `SeedsLostError` at the
     end, when a process was killed."""
     if jobs <= 1:
@@ -100,16 +100,16 @@ def quiet_logs() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
-def brief(work: tuple[int, Options]) -> Result:
+def brief(work: tuple[int, SeedOptions]) -> Result:
     """One seed, with its timeline only when it failed."""
     result = run_seed(*work)
     return result if result.failure is not None else msgspec.structs.replace(result, timeline=())
 
 
-def replay_command(seed: int, options: Options, until_s: float | None = None) -> str:
+def replay_command(seed: int, options: SeedOptions, until_s: float | None = None) -> str:
     """What to type to see it again."""
     parts = [f"mooring sim --seed {seed}"]
-    if options.hours != Options().hours:
+    if options.hours != SeedOptions().hours:
         parts.append(f"--hours {options.hours:g}")
     if options.faults != tuple(FAULTS):
         parts.append(f"--faults {','.join(options.faults) or 'none'}")
@@ -122,7 +122,7 @@ def replay_command(seed: int, options: Options, until_s: float | None = None) ->
     return " ".join(parts)
 
 
-def report(results: Iterable[Result], options: Options) -> Report:
+def report(results: Iterable[Result], options: SeedOptions) -> Report:
     coverage: Counter[str] = Counter()
     failed: list[dict[str, str | int | float]] = []
     count = 0

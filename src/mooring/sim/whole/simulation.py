@@ -31,7 +31,7 @@ DeedFn = Callable[["Simulation", float, float], str]
 DEEDS: dict[str, DeedFn] = {**load.DEEDS, **machines.DEEDS, **interference.DEEDS, **faults.DEEDS}
 
 
-class Failure(msgspec.Struct, frozen=True):
+class BrokenInvariant(msgspec.Struct, frozen=True):
     invariant: str
     #: Virtual seconds since the replicas started.
     at: float
@@ -40,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
-    failure: Failure | None
+    failure: BrokenInvariant | None
     digest: str
     #: Virtual seconds that the run took.
     lasted_s: float
@@ -71,7 +71,7 @@ class Simulation:
         self.coverage = Coverage()
         self.persons = Persons()
         self.timeline: list[str] = []
-        self.failure: Failure | None = None
+        self.failure: BrokenInvariant | None = None
         self.began = 0.0
         self.over = False
         self.watch = Watch(self)
@@ -98,7 +98,7 @@ class Simulation:
     def fail(self, invariant: str, detail: str) -> None:
         """The first one counts; the run ends within a second."""
         if self.failure is None:
-            self.failure = Failure(invariant, round(self.now, 2), detail)
+            self.failure = BrokenInvariant(invariant, round(self.now, 2), detail)
             self.note(f"BROKEN {invariant}: {detail}")
 
     # ── Finding objects ───────────────────────────────────────────────────────────────────────────────────────────

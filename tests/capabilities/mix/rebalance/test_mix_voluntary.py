@@ -8,7 +8,7 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.kubelet import Pace
+from mooring.sandbox.kubelet import KubeletPace
 from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
@@ -130,7 +130,7 @@ def test_a_replacement_that_never_comes_up_is_not_tried_in_circles():
     async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot")
         ((pod, node),) = stage.cluster.nodes_of(NAMESPACE, "web").items()
-        stage.cluster.kubelets.pace = Pace(start_s=9e9)
+        stage.cluster.kubelets.pace = KubeletPace(start_s=9e9)
         disrupt(stage, node, SIGNS["karpenter"])
         await stage.rig.sleep(2 * 3600.0)
         assert serving(stage.rig, "web") == 1

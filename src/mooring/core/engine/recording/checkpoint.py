@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.recording.memory import Snapshot, read
+from mooring.core.engine.recording.memory import MemorySnapshot, read
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
 from mooring.core.world import kept as world_kept
@@ -18,7 +18,7 @@ from mooring.core.world import kept as world_kept
 class Captured(msgspec.Struct, frozen=True):
     now: float
     rows: Mapping[Kind, Iterable[Object]]
-    memory: Snapshot
+    memory: MemorySnapshot
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -42,6 +42,6 @@ def restore(engine: Engine, checkpoint: Checkpoint) -> None:
     engine.restore(roots["engine"])
 
 
-def _snapshot(engine: Engine) -> Snapshot:
+def _snapshot(engine: Engine) -> MemorySnapshot:
     # A change of the world's own state while nothing is taken in: none. So both are of one moment.
-    return Snapshot({"engine": engine.kept(), "world": world_kept.kept_of(engine.world)}, engine.anchors())
+    return MemorySnapshot({"engine": engine.kept(), "world": world_kept.kept_of(engine.world)}, engine.anchors())

@@ -1,7 +1,7 @@
 """Soft state as values: what a checkpoint keeps of the engine besides the rows of the world, and how it comes back.
 
-`Snapshot(roots)` holds the state of this moment: containers and mutable objects are copied, frozen values are shared.
-It is quick; turning it into bytes (`records`) may then take any time. `read(records)` makes the same
+`MemorySnapshot(roots)` holds the state of this moment: containers and mutable objects are copied, frozen values are
+shared. It is quick; turning it into bytes (`records`) may then take any time. `read(records)` makes the same
 objects again, with the same ones shared. What an object keeps are its attributes, or what its `kept()` says; then its
 `restore(kept)` takes them back. `anchors` are parts that are there already on both sides and are only referred to.
 
@@ -102,7 +102,7 @@ class _Node:
         self.items: Any = ()
 
 
-class Snapshot:
+class MemorySnapshot:
     def __init__(self, roots: Mapping[str, object], anchors: Mapping[str, object]) -> None:
         self._anchors = {id(value): name for name, value in anchors.items()}
         self._held: list[object] = [roots, anchors]

@@ -66,7 +66,7 @@ _outcome: Final[Mapping[str, Any]] = {
 }
 
 
-class _Reader:
+class _RecordReader:
     """What was read ahead of the turns that use it."""
 
     def __init__(self, known: Known | None) -> None:
@@ -198,7 +198,7 @@ class _Reader:
 def read(records: Iterable[bytes], known: Known | None = None) -> Iterator[Record]:
     """Turns and writes, in their order. `known`: of the world that they are put into; None: written in an older format.
     `BadRecordError`: one is not what this version can read."""
-    reader = _Reader(known)
+    reader = _RecordReader(known)
     for number, record in enumerate(records, 1):
         found = _take(reader, number, record)
         if found is not None and not isinstance(found, Checkpoint):
@@ -214,7 +214,7 @@ def read_from_checkpoint(
 ) -> tuple[Checkpoint, Iterator[Record]] | None:
     """The checkpoint that these records begin with, and what was recorded after it was captured. None: it is not
     whole."""
-    reader, after, numbered = _Reader(known), [], enumerate(records, 1)
+    reader, after, numbered = _RecordReader(known), [], enumerate(records, 1)
     for number, record in numbered:
         if record.startswith(_DEFERRED):
             after.append((number, record))
@@ -223,14 +223,14 @@ def read_from_checkpoint(
     return None
 
 
-def _rest(reader: "_Reader", numbered: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
+def _rest(reader: "_RecordReader", numbered: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
     for number, record in numbered:
         found = _take(reader, number, record)
         if found is not None and not isinstance(found, Checkpoint):
             yield found
 
 
-def _take(reader: "_Reader", number: int, record: bytes) -> Record | Checkpoint | None:
+def _take(reader: "_RecordReader", number: int, record: bytes) -> Record | Checkpoint | None:
     try:
         return reader.take(record)
     except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:

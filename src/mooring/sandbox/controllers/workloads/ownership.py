@@ -85,7 +85,7 @@ class Orphans:
             listener(pod)
 
 
-class Tally:
+class OwnedCounts:
     """How many pods of each ReplicaSet are active, and how many of those ready: kept up change by change, so that a
     set of thousands costs as little to look at as a set of one. `unsure` names the owners whose pods have to be gone
     through after all, because a label or an owner changed."""

@@ -11,7 +11,7 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of, with_condition, with_status
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods, Tally, claim_pods, controller_of
+from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedCounts, OwnedPods, claim_pods, controller_of
 from mooring.sandbox.controllers.workloads.podwrites import Send, Waves
 from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
 from mooring.sandbox.controllers.workloads.victims import rank
@@ -38,7 +38,7 @@ class ReplicaSets:
         self._send = send
         self._call_s = call_s
         self._creating: set[str] = set()
-        self._tally = Tally()
+        self._tally = OwnedCounts()
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s, forgets=False)
         store.subscribe(Kind.REPLICA_SET, self._on_set)
         owned.route("ReplicaSet", self._on_pod)
