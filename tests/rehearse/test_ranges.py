@@ -1,5 +1,6 @@
 """One event with many seeds: a range per workload."""
 
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.outcome import Interrupted
@@ -45,7 +46,7 @@ def test_a_seed_that_could_not_be_played_is_no_comfort() -> None:
 
 def test_each_seed_comes_out_as_it_does_alone_and_seeds_differ(demo: Snapshot) -> None:
     """O4: the scheduler's ties are drawn by seed; the same seed draws the same."""
-    planned = acts(["spot-gone"], demo, CONFIG.mix.capacity, Options(unannounced=True))
+    planned = acts(["spot-gone"], demo, capacity_rules(CONFIG), Options(unannounced=True))
     found = ranges(Play(demo, planned, CONFIG, seed=1, limit_s=1800.0), planned, range(1, 4), 2)
     assert [run.seed for run in found.runs] == [1, 2, 3]
     alone = {seed: rehearse(demo, planned, CONFIG, seed=seed) for seed in (1, 2, 3)}

@@ -14,7 +14,7 @@ from mooring.clients.kube import load as load_kubeconfig
 from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.cluster import Key
 from mooring.demo.sandbox_stage import SandboxStage
-from mooring.process.assemble import make_pd, make_registry
+from mooring.process.assemble import capacity_rules, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
@@ -71,7 +71,7 @@ def demo_cluster() -> Cluster:
 
 
 def same_on_the_original(cluster: Cluster, snapshot: Snapshot, words: str, options: Options) -> RehearsalOutcome:
-    planned = acts(words.split(), snapshot, CONFIG.mix.capacity, options)
+    planned = acts(words.split(), snapshot, capacity_rules(CONFIG), options)
     return Play(snapshot, planned, CONFIG, seed=1, limit_s=1800.0, loaded=Loaded(cluster)).run()
 
 
@@ -88,7 +88,7 @@ def test_a_rehearsal_agrees_with_the_cluster_it_was_taken_of(words: str, options
     """O4: the same verdict, the same workloads short by as many, for as long within two seconds, the same pods gone."""
     cluster = demo_cluster()
     snapshot = asyncio.run(snapshot_of(cluster, tmp_path))
-    planned = acts(words.split(), snapshot, CONFIG.mix.capacity, options)
+    planned = acts(words.split(), snapshot, capacity_rules(CONFIG), options)
     rehearsed = rehearse(snapshot, planned, CONFIG)
     happened = same_on_the_original(cluster, snapshot, words, options)
     assert rehearsed.verdict == happened.verdict

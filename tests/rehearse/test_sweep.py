@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from mooring.core.model.kinds import Kind
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import BadEventError, acts
 from mooring.rehearse.events.failures import Failure, failures, scopes
@@ -23,7 +24,7 @@ from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())
 PLAN = SweepPlan(config=CONFIG)
-RULES = CONFIG.mix.capacity
+RULES = capacity_rules(CONFIG)
 LINE = Broken(object="StatefulSet data/db", promise="quorum", words="db: quorum", seconds=60.0, fix="spread it")
 
 
