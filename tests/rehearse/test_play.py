@@ -344,6 +344,7 @@ from mooring.rehearse.snapshot import schema
 from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.process import logs
+from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 logs.configure("critical", "auto")
 snapshot = schema.read(Path(sys.argv[1]))
