@@ -110,6 +110,24 @@ def test_a_machine_says_what_keeps_its_leaders_also_while_its_place_is_given_bac
     play(scenario, then)
 
 
+def test_a_machine_whose_leaders_can_go_at_last_need_not_wait_for_its_next_try():
+    """O2: it was given up on for hours; the person who ended what kept it is told what to type, and that begins it."""
+    scenario = RetireScenario(web=0, copies=1, retire_patience_s=120.0, retire_hold_s=7200.0)
+
+    async def then(rig: Rig) -> None:
+        marks = lambda: annotations_of(rig, Kind.NODE, "", scenario.n7).get(RETIRING, "")
+        await rig.until(lambda: '"step":"blocked"' in marks(), limit_s=1200)
+        one_replica(rig, kept=False)
+        machine = f"machine/{serial_of(rig, scenario.n7)}"
+        await rig.until(lambda: said(rig, machine).state == "waiting", limit_s=300)
+        assert f"kubectl annotate node {scenario.n7} {RETIRING}-" in str(said(rig, machine))
+        rig.cluster.annotate(Kind.NODE, "", scenario.n7, {RETIRING: None})
+        await rig.until(lambda: scenario.done(rig), limit_s=900)
+        assert not pd_of(rig).interruptions
+
+    play(scenario, then)
+
+
 def test_leaders_leave_a_retiring_machine_whose_volumes_keep_their_pods():
     """E7, O2: local volumes, the default on bare metal: the pod can come back nowhere and stays, its leaders leave all
     the same and stay away; it keeps no other machine waiting, and healthy again everything is taken back."""

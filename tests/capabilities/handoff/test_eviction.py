@@ -20,6 +20,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.world.outside import Outside as Looks
 
 CLUSTER = Key("tidb", "demo")
 POLICY = HandoffPolicy(timeout_s=600.0)
@@ -43,7 +44,8 @@ class Outside:
         self.away = ""
         self.entries = {}
         self.bound = ()
-        self.seen_at = self.now
+        self.looks = Looks()
+        self.looks.look(CLUSTER, self.view, self.now - 60)
 
     def tidb_cluster(self, _):
         return self.tc
@@ -54,11 +56,8 @@ class Outside:
     def workload(self, _kind, _key):
         return None
 
-    def pd(self, _):
-        return self.view
-
-    def pd_observed_at(self, _):
-        return self.seen_at
+    def pd_look(self, cluster):
+        return self.looks.pd[cluster]
 
     def pd_lost(self, _):
         return self.away
@@ -101,7 +100,7 @@ def step(world, running):
     """One question and its consequences; the End, if that was the answer."""
     world.now += 1.0
     if not world.away:
-        world.seen_at = world.now
+        world.looks.look(CLUSTER, world.view, world.now)
     course = next_eviction_step(running, world, POLICY, world.now)
     running.step = course.step
     running.notes = dict(course.notes)
@@ -260,3 +259,107 @@ def test_a_scheduler_that_is_gone_after_pd_restarted_is_not_waited_for():
     ends = [step(world, running) for _ in range(8)]
     assert Reason.WITHDRAWN in [end.reason for end in ends if end is not None]
     assert not marks_of(world.tc)
+
+
+def outlives(world, running, turns=12):
+    """The request is withdrawn; what PD evicts when all is over."""
+    world.member = change(world.member, annotations={})
+    ends = [end for end in (step(world, running) for _ in range(turns)) if end is not None]
+    assert ends
+    assert not marks_of(world.tc)
+    return world.view.evicting
+
+
+def test_a_scheduler_that_pd_lists_late_after_its_restart_is_not_taken_for_absent():
+    """E3: a person's is stored in PD, and the list of a PD that has just come back does not name it yet when we begin."""
+    world, running = reach("asked")
+    world.view = change(world.view, evicting=(), start_timestamp=2)
+    assert step(world, running) is None
+    assert not marks_of(world.tc), "whose it is cannot be said yet"
+    world.view = change(world.view, evicting=(1,))
+    for _ in range(4):
+        step(world, running)
+    assert marks_of(world.tc)["demo-tikv-0"].before == {"evicting": "true"}
+    assert outlives(world, running) == (1,)
+
+
+def test_another_clients_scheduler_that_pd_lists_late_does_not_become_ours():
+    """E3: it was there before us; PD restarts midway and does not list it for a moment."""
+    world = Outside()
+    world.view = change(world.view, evicting=(1,))
+    running = begin(world)
+    step(world, running)
+    world.view = change(world.view, evicting=(), start_timestamp=2)
+    step(world, running)
+    world.view = change(world.view, evicting=(1,))
+    for _ in range(4):
+        step(world, running)
+    assert marks_of(world.tc)["demo-tikv-0"].before == {"evicting": "true"}
+    assert outlives(world, running) == (1,)
+
+
+def test_another_clients_scheduler_that_is_gone_for_good_gives_way_to_ours():
+    """E3, E5: absent for longer than PD takes to list it, so ours takes its place and is ended by us."""
+    world = Outside()
+    world.view = change(world.view, evicting=(1,))
+    running = begin(world)
+    step(world, running)
+    world.view = change(world.view, evicting=(), start_timestamp=2)
+    for _ in range(8):
+        step(world, running)
+    assert world.view.evicting == (1,)
+    assert marks_of(world.tc)["demo-tikv-0"].before == {}
+    assert outlives(world, running) == ()
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen while it runs", "withdrawn at once"])
+def test_a_scheduler_that_came_between_our_mark_and_ours_stays(seen):
+    """E3: we never added one, so the one that is there is another client's, whatever the mark was written for."""
+    world, running = reach("recorded")
+    world.view = change(world.view, evicting=(1,))
+    if seen:
+        step(world, running)
+        step(world, running)
+        assert marks_of(world.tc)["demo-tikv-0"].before == {"evicting": "true"}
+    assert outlives(world, running) == (1,)
+
+
+def test_a_scheduler_that_came_between_our_mark_and_ours_outlives_the_cluster():
+    """E3: nothing of it is ours to end when the TidbCluster is deleted."""
+    world, running = reach("recorded")
+    world.view = change(world.view, evicting=(1,))
+    world.tc = None
+    assert [end for end in (step(world, running) for _ in range(4)) if end is not None]
+    assert world.view.evicting == (1,)
+
+
+def test_a_scheduler_of_ours_from_before_a_restart_is_ours():
+    """E4: what the mark says is all that a new leader knows, and it ends what was begun."""
+    world, running = reach("evicting")
+    resumed = change(running.operator, reason=Reason.RESUMED)
+    running = OperatorRecord(operator=resumed, promoted_at=world.now)
+    assert outlives(world, running) == ()
+
+
+def test_a_pd_that_took_over_while_we_were_away_is_believed_once_its_stores_have_reported():
+    """E6: one node may have run both our leader and PD's: what we noted is lost, the mark still names the PD before."""
+    world, running = reach("evicting")
+    world.leaders(0, 45, 45)
+    world.view = change(world.view, leader="pd-1")
+    world.looks = Looks()  # ours is another process from here on
+    running = OperatorRecord(operator=change(running.operator, reason=Reason.RESUMED), promoted_at=world.now)
+    took_over = world.now
+    while running.step != 1:
+        assert step(world, running) is None
+    assert world.now - took_over >= POLICY.young_pd_s
+
+
+def test_our_own_restart_alone_does_not_put_the_proof_off():
+    """E6: the same PD leads as when it began."""
+    world, running = reach("evicting")
+    world.leaders(0, 45, 45)
+    world.looks = Looks()
+    running = OperatorRecord(operator=change(running.operator, reason=Reason.RESUMED), promoted_at=world.now)
+    for _ in range(6):
+        step(world, running)
+    assert running.step == 1

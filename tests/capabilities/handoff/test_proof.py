@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.proof import again, doubt, note_pd, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, prove
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
+from mooring.core.world.outside import Outside
 
 NOW = 1_000_000.0
 
@@ -89,28 +90,42 @@ def test_store_without_regions_is_believed_after_a_while():
     assert judged(view) is None
 
 
+class Looks:
+    """Looks at one PD after another, as the world keeps them, and what they prove together."""
+
+    def __init__(self, **policy):
+        self._outside, self.notes, self.policy = Outside(), {}, HandoffPolicy(prove_s=3.0, **policy)
+        self.see(EMPTY, NOW - 600)
+
+    def see(self, view, at):
+        self._outside.look("demo", view, at)
+
+    def prove(self, view, at, began_with=EMPTY.life):
+        self.see(view, at)
+        return prove(self.notes, self._outside.pd["demo"], began_with, at, self.policy)
+
+
 def test_zero_must_last_seen_from_one_pd():
-    notes, policy = {}, HandoffPolicy(prove_s=3.0)
-    assert prove(notes, EMPTY, NOW, NOW, policy) == NOW + 3
-    assert prove(notes, EMPTY, NOW + 2.9, NOW + 2.9, policy) == NOW + 3
-    assert prove(notes, EMPTY, NOW + 3, NOW + 3, policy) is None
+    looks = Looks()
+    assert looks.prove(EMPTY, NOW) == NOW + 3
+    assert looks.prove(EMPTY, NOW + 2.9) == NOW + 3
+    assert looks.prove(EMPTY, NOW + 3) is None
 
 
 def test_another_member_that_takes_over_proves_nothing_before_its_stores_have_reported():
     """E6: it knows the leaders as the member before it did, and its balancer may have moved some back since."""
-    notes, policy = {}, HandoffPolicy(prove_s=3.0, young_pd_s=60.0)
-    other = msgspec.structs.replace(EMPTY, leader="demo-pd-1")
-    prove(notes, EMPTY, NOW, NOW, policy)
-    at = prove(notes, other, NOW + 2, NOW + 2, policy)
+    looks, other = Looks(young_pd_s=60.0), msgspec.structs.replace(EMPTY, leader="demo-pd-1")
+    looks.prove(EMPTY, NOW)
+    at = looks.prove(other, NOW + 2)
     assert at == NOW + 62
-    assert "a new leader" in again(notes, at, policy)
-    assert prove(notes, other, NOW + 61, NOW + 61, policy) == at
-    assert prove(notes, other, at, at, policy) is None
+    assert "a new leader" in again(looks.notes, at, looks.policy)
+    assert looks.prove(other, NOW + 61) == at
+    assert looks.prove(other, at) is None
 
 
-def test_a_member_that_took_over_before_zero_was_seen_counts_as_new_too():
-    notes, policy = {}, HandoffPolicy(prove_s=3.0, young_pd_s=60.0)
-    note_pd(notes, EMPTY, NOW)
-    other = msgspec.structs.replace(EMPTY, leader="demo-pd-1")
-    note_pd(notes, other, NOW + 2)
-    assert prove(notes, other, NOW + 5, NOW + 5, policy) == NOW + 62
+@pytest.mark.parametrize("began_with", [EMPTY.life, "demo-pd-1@" + EMPTY.life.partition("@")[2]])
+def test_a_member_that_took_over_before_zero_was_seen_counts_as_new_too(began_with):
+    """E6: also before this hand-over began, and for a restart that is released after its eviction was proven."""
+    looks, other = Looks(young_pd_s=60.0), msgspec.structs.replace(EMPTY, leader="demo-pd-1")
+    looks.see(other, NOW + 2)
+    assert looks.prove(other, NOW + 5, began_with) == NOW + 62

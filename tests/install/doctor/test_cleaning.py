@@ -4,7 +4,17 @@ import json
 
 from mooring.capabilities.registry import descriptors
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RESERVED_TAINT, RETIRING, Mark, write_mark, write_marks
+from mooring.core.model.marks import (
+    CORDONED_BY,
+    GAVE_UP,
+    HANDOFF,
+    HOME,
+    RESERVED_TAINT,
+    RETIRING,
+    Mark,
+    write_mark,
+    write_marks,
+)
 from mooring.install.cleanup.remove import traces
 from mooring.process.admission.configurations import WebhookAddress, configurations, install
 
@@ -32,6 +42,21 @@ def test_a_hand_over_that_was_killed_is_taken_back(played, killed_hand_over):
         assert not after.get("status", {}).get("tikv", {}).get("evictLeaderStatus")
         assert not pd.server.evict_list()
         assert await cleaned(rig) == []
+
+    played(scenario)
+
+
+def test_a_scheduler_on_a_store_that_was_given_up_on_is_a_persons(played):
+    """E3: what was given up evicts nothing any more: its mark is only a memory, and goes without touching PD."""
+
+    async def scenario(rig):
+        store = min(s.id for s in rig.cluster.pd["tidb", "demo"].server.stores())
+        memory = Mark(operator="5", source="handoff", reason="timeout", step=GAVE_UP, since=0.0, store_id=store)
+        marks = {"metadata": {"annotations": {HANDOFF: write_marks({"demo-tikv-0": memory})}}}
+        await rig.api.patch(Kind.TIDB_CLUSTER, "tidb", "demo", marks)
+        await rig.cluster.pd["tidb", "demo"].add_evict_leader(store)
+        assert "tidbcluster tidb/demo: drop 1 mark" in await cleaned(rig)
+        assert rig.cluster.pd["tidb", "demo"].server.evict_list() == (store,)
 
     played(scenario)
 

@@ -5,7 +5,7 @@ from typing import Final
 from mooring.capabilities.drain.component import component_of
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Verdict
-from mooring.core.model.marks import GAVE_UP, HANDOFF, read_marks
+from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.placement import Placement
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
@@ -63,7 +63,7 @@ def _taken_off_the_others(tc: TidbCluster | None, view: PdView, store: Store) ->
     if tc is None or others_take_leaders(view, store.id) or tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
         return None
     marks = (read_marks(tc.annotations.get(HANDOFF, "")) or {}).values()
-    ours = {m.store_id for m in marks if m.step != GAVE_UP and m.before.get("evicting") != "true"}
+    ours = {m.store_id for m in marks if m.evicts}
     theirs = sorted(set(view.evicting or ()) - ours - {store.id})
     if not theirs:
         return None

@@ -30,7 +30,7 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     if marks is None:
         yield Leftover(f"tidbcluster {tc.key}: {HANDOFF} cannot be read, so it is left alone")
     elif text:
-        ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.before.get("evicting") != "true"}
+        ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts}
         removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]
         entries: dict[str, object] = {"metadata": {"annotations": {HANDOFF: None}}}
         if marks:

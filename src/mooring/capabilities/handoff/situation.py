@@ -14,8 +14,10 @@ from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
-from mooring.core.world.read import WorldRead
+from mooring.core.world.read import PdLook, WorldRead
 
+#: An operator of these was read from a mark: it had begun.
+FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
 #: The step word of a mark whose pod is being deleted by us.
 DELETING = StepKind.DELETE_POD
 
@@ -35,8 +37,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     marks: dict[str, Mark] | None
     pod: Pod | None
     request: Request | None
-    view: PdView | None
-    seen_at: float
+    look: PdLook | None
     lost: str
     #: Its restart has been released and not ended: the restart decides about the pod now.
     restarting: bool
@@ -49,6 +50,14 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     now: float
 
     @property
+    def view(self) -> PdView | None:
+        return self.look.view if self.look is not None else None
+
+    @property
+    def seen_at(self) -> float:
+        return self.look.at if self.look is not None else 0.0
+
+    @property
     def mark(self) -> Mark | None:
         """What is under way by the mark. The memory of something given up is not."""
         found = self.marks.get(self.name) if self.marks else None
@@ -58,6 +67,13 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def not_ours(self) -> bool:
         """The scheduler was there before ours, and has not been removed since."""
         return self.mark is not None and self.mark.before.get("evicting") == "true"
+
+    @property
+    def never_added(self) -> bool:
+        """The mark is this operator's, and no scheduler was added since: one that PD lists is another client's."""
+        if self.mark is None or "added" in self.notes or self.running.operator.reason in FROM_MARKS:
+            return False
+        return self.mark.operator == self.running.operator.id
 
     @property
     def begun(self) -> bool:
@@ -96,8 +112,7 @@ def observe(
         marks=marks_of(tc) if tc is not None else {},
         pod=pod,
         request=request,
-        view=world.pd(cluster),
-        seen_at=world.pd_observed_at(cluster) or 0.0,
+        look=world.pd_look(cluster),
         lost=world.pd_lost(cluster),
         restarting=restarting,
         stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
@@ -183,7 +198,7 @@ def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Evicti
         name, mark = f"store {store.id} ({store.pod_name})", marks.get(store.pod_name)
         if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
             found.append((0, Eviction(store, f"{name} by tidb-operator", "wait for tidb-operator")))
-        elif mark is not None and mark.step != GAVE_UP and mark.before.get("evicting") != "true":
+        elif mark is not None and mark.evicts:
             found.append((1, Eviction(store, f"{name} by Mooring", "")))
         else:
             remedy = f"pd-ctl scheduler remove evict-leader-scheduler-{store.id}"

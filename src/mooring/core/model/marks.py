@@ -45,6 +45,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     pod_uid: str = msgspec.field(default="", name="podUID")
     pod_create_time: str = ""
     store_id: Number = msgspec.field(default=0, name="storeID")
+    #: The PD that led when it began (`PdView.life`).
+    pd: str = ""
     node: str = ""
     #: Serial number of the machine a mark on a node is about.
     machine: str = ""
@@ -55,6 +57,11 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     restart: str = ""
     #: What was there before us ("evicting": "true", "unschedulable": "false"): not ours to undo.
     before: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def evicts(self) -> bool:
+        """Of a hand-over: that store's evict-leader scheduler is ours. What was given up evicts nothing any more."""
+        return self.step != GAVE_UP and self.before.get("evicting") != "true"
 
 
 #: Far more than all marks of a large cluster take; an annotation can be 256 KiB.

@@ -198,6 +198,11 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     #: Where PD was told that replicas belong. None: it could not say.
     placement: Placement | None = None
 
+    @property
+    def life(self) -> str:
+        """Another one for each start and each fail-over of PD."""
+        return f"{self.leader}@{self.start_timestamp}"
+
     def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
         """The live store of a pod; a Tombstone left behind under the same address does not count.
 

@@ -27,6 +27,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     pods: int = 0
 
 
+class PdLook(msgspec.Struct, frozen=True, gc=False):
+    """The last look at a PD."""
+
+    view: PdView
+    at: float
+    #: When this very PD process was first seen to lead and to list its schedulers.
+    since: float
+    #: Another one led before it, by our looks.
+    took_over: bool = False
+
+
 class WorldRead(Protocol):
     @property
     def rules(self) -> CapacityRules: ...
@@ -122,6 +133,10 @@ class WorldRead(Protocol):
         ...
 
     def pd_observed_at(self, cluster: Key) -> float | None: ...
+
+    def pd_look(self, cluster: Key) -> PdLook | None:
+        """That look, with what the looks before it say of this PD."""
+        ...
 
     def pd_lost(self, cluster: Key) -> str:
         """The error of the last look at PD; "" while it answers."""

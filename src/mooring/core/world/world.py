@@ -18,7 +18,7 @@ from mooring.core.world.index import Index, IndexSet
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes
 from mooring.core.world.members import by_owner, tidb_member, tidb_member_set, within
 from mooring.core.world.outside import Outside
-from mooring.core.world.read import Usage
+from mooring.core.world.read import PdLook, Usage
 from mooring.core.world.rows import Rows
 
 _POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
@@ -165,9 +165,10 @@ class World:
 
     def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
         """A look at a cluster's PD; None forgets it. When PD stops answering, the last look stays, with its time."""
-        self._outside.forget(cluster)
-        if view is not None:
-            self._outside.pd[cluster] = (view, observed_at)
+        if view is None:
+            self._outside.forget(cluster)
+        else:
+            self._outside.look(cluster, view, observed_at)
 
     def note_pd_lost(self, cluster: Key, detail: str) -> None:
         """PD did not answer. The last view stays, with its time."""
@@ -309,11 +310,14 @@ class World:
 
     def pd(self, cluster: Key) -> PdView | None:
         found = self._outside.pd.get(cluster)
-        return None if found is None else found[0]
+        return None if found is None else found.view
 
     def pd_observed_at(self, cluster: Key) -> float | None:
         found = self._outside.pd.get(cluster)
-        return None if found is None else found[1]
+        return None if found is None else found.at
+
+    def pd_look(self, cluster: Key) -> PdLook | None:
+        return self._outside.pd.get(cluster)
 
     def pd_lost(self, cluster: Key) -> str:
         return self._outside.pd_lost.get(cluster, "")

@@ -13,6 +13,7 @@ from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
 from mooring.core.model.decision import Line, Verdict
 from mooring.core.model.machine import Machine, MachineState
+from mooring.core.model.marks import RETIRING
 from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
@@ -58,7 +59,8 @@ def retirement(
             return msgspec.structs.replace(held[0], detail=f"{held[0].detail}; {words}")
         if mark.reason == Reason.LEADERS_LEFT:
             return Verdict(State.BLOCKED, Reason.LEADERS_LEFT, f"{mark.detail}; {words}", LOOK_AT_LEADERS)
-        return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}")
+        at_once = f"to try at once: kubectl annotate node {node.name} {RETIRING}-"
+        return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}", at_once)
     if member.state_taint is None or mark is not None:
         return None
     ends = f"it leaves {policy.wait_retired_s / 60:g} min after this: sabactl machines set-state {serial} retired"

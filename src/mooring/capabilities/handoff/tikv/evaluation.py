@@ -52,7 +52,7 @@ class TikvEvaluation:
         self.proposals: list[Operator] = []
         self.instructions: list[Instruction] = []
         self.verdicts: list[Verdict] = []
-        ours = {m.store_id for m in self._marks.values() if _evicts(m)}
+        ours = {m.store_id for m in self._marks.values() if m.evicts}
         self.facts: list[Fact] = [
             *members_away(tc, self._pods, self._view, now, policy.heartbeat_s),
             *foreign_evictions(tc.key, self._view, ours, now, policy.young_pd_s),
@@ -222,11 +222,6 @@ class TikvEvaluation:
                 return
 
 
-def _evicts(mark: Mark) -> bool:
-    """The scheduler is ours by this mark."""
-    return mark.step != GAVE_UP and mark.before.get("evicting") != "true"
-
-
 def _tidb_operator_evicts(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
     """tidb-operator evicts it. An entry of it without a request, and that PD does not have, was left behind."""
     if pod.name not in tc.operator_evict_leader:
@@ -234,7 +229,7 @@ def _tidb_operator_evicts(tc: TidbCluster, pod: Pod, view: PdView | None, marks:
     if view is None or EVICT_LEADER in pod.annotations or EVICT_LEADER_FOR_RESIZE in pod.annotations:
         return True
     store, mark = view.store_of(pod.name, pod.namespace), marks.get(pod.name)
-    ours = mark is not None and _evicts(mark)
+    ours = mark is not None and mark.evicts
     return store is None or view.evicting is None or (store.id in view.evicting and not ours)
 
 

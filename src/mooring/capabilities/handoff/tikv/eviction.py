@@ -16,6 +16,9 @@ any point resumes: the mark says what was begun, PD says what is on, the pod say
     pod is another one, Ready, store Up .... end
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
 from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
@@ -26,19 +29,21 @@ from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import again, doubt, life_of, note_pd, prove
+from mooring.capabilities.handoff.tikv.proof import absent_at, again, doubt, prove
 from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
-from mooring.core.model.instructions import AddEvictLeader, EmitEvent
+from mooring.core.model.instructions import AddEvictLeader, EmitEvent, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView
 from mooring.core.model.times import rfc3339
-from mooring.core.world.read import WorldRead
+from mooring.core.world.read import PdLook, WorldRead
 
 #: A look this old still shows which evictions were there before ours; without requests PD is read once a minute.
 FRESH_S = 2.0
+#: In a mark: another client put the scheduler there, and removes it.
+THEIRS: Final = {"evicting": "true"}
 
 
 def next_eviction_step(
@@ -51,16 +56,14 @@ def next_eviction_step(
 def _next(here: Situation, world: WorldRead) -> NextStep:
     if here.marks is None:
         return _unreadable(here)
-    if here.mark is not None:
+    if here.mark is not None and not here.never_added:
         here.notes["not_ours" if here.not_ours else "ours"] = 1.0
-    if here.view is not None and not here.lost and here.store_id in (here.view.evicting or ()):
-        here.notes["listed_by"] = life_of(here.view)
     end = reason_to_end(here)
     if end is not None:
         return leave(here, end)
     if _expects_pod(here):
         return _await_pod(here, world)
-    if here.lost or here.view is None:
+    if here.lost or here.look is None or here.view is None:
         return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD has not been looked at yet")
     if here.view.evicting is None:
         return pd_wait(here, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
@@ -68,21 +71,24 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         if here.seen_at < here.running.promoted_at - FRESH_S:
             # Read now which evictions are there before ours: the last look may be older than a person's pd-ctl command.
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
-        return _record(here, here.view.evicting)
+        return _record(here, here.look)
     sooner = _sooner(here)
     if sooner is not None:
         return sooner
     if here.store_id not in here.view.evicting:
         if here.seen_at <= here.running.acted_at:
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
-        return _add(here, EVICT, f"takes the leaders off store {here.store_id}")
-    return _watch_leaders(here, here.view)
+        return _add(here, here.look, EVICT, f"takes the leaders off store {here.store_id}")
+    if here.never_added and not here.not_ours:
+        swap = _owned(here, THEIRS, "another client's scheduler came before ours")
+        return NextStep(step=EVICT, instructions=(swap,))
+    return _watch_leaders(here, here.look)
 
 
 # ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
+def _record(here: Situation, look: PdLook) -> NextStep:
     """Write down what is about to begin, and what PD evicted before us."""
     assert here.tc is not None
     operator = here.running.operator
@@ -93,6 +99,10 @@ def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
     if others and operator.phases[0].get(f"evicting/{here.cluster}"):
         # Written by another replica while two acted as leader: its mark is on the object that both must swap.
         return pd_wait(here, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
+    there = here.store_id in (look.view.evicting or ())
+    again_at = None if there else absent_at(look, here.policy)
+    if again_at is not None:
+        return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, again_at),))
     mark = Mark(
         operator=operator.id,
         source=operator.source,
@@ -106,7 +116,8 @@ def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
         node=here.pod.node,
         value=here.request.value,
         deadline=operator.deadline,
-        before={"evicting": "true"} if here.store_id in evicting and "added" not in here.notes else {},
+        before=THEIRS if there and "added" not in here.notes else {},
+        pd=look.view.life,
     )
     then = (
         "then the pod is deleted" if here.request.value == DELETE_POD else "and stay off while the annotation is there"
@@ -140,24 +151,32 @@ def _sooner(here: Situation) -> NextStep | None:
     return NextStep(step=here.running.step, instructions=(write,))
 
 
-def _add(here: Situation, step: int, why: str) -> NextStep:
+def _add(here: Situation, look: PdLook, step: int, why: str) -> NextStep:
     """PD does not evict that store (any more). Where a scheduler of another client is gone, the one added now is
     Mooring's to remove, and the mark says so first."""
-    assert here.tc is not None
-    assert here.mark is not None
     phase = 1 if step == HOLD else None
+    again_at = absent_at(look, here.policy)
+    if again_at is not None:
+        return NextStep(step=step, phase=phase, refreshes=(PdRefresh(here.cluster, again_at),))
     if here.not_ours:
-        ours = msgspec.structs.replace(here.mark, before={})
-        swap = put_mark(here.tc, here.marks or {}, here.name, ours, "the scheduler that was there before is gone")
+        swap = _owned(here, {}, "the scheduler that was there before is gone")
         return NextStep(step=step, phase=phase, instructions=(swap,))
     here.notes["added"] = 1.0
     add = AddEvictLeader(cluster=here.cluster, store_id=here.store_id, why=why)
     return NextStep(step=step, phase=phase, instructions=(add,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
 
 
-def _watch_leaders(here: Situation, view: PdView) -> NextStep:
-    notes = here.notes
-    note_pd(notes, view, here.seen_at)
+def _owned(here: Situation, before: Mapping[str, str], why: str) -> Patch:
+    """The mark, saying whose the scheduler is."""
+    assert here.tc is not None
+    assert here.mark is not None
+    mark = msgspec.structs.replace(here.mark, before=before)
+    return put_mark(here.tc, here.marks or {}, here.name, mark, why)
+
+
+def _watch_leaders(here: Situation, look: PdLook) -> NextStep:
+    assert here.mark is not None
+    notes, view = here.notes, look.view
     doubted = doubt(view, here.store_id, here.now, here.policy)
     if doubted is not None:
         notes.pop("zero_at", None)
@@ -174,7 +193,7 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
         )
     if here.running.step == HOLD:
         return _hold(here)
-    proven_at = prove(here.notes, view, here.seen_at, here.now, here.policy)
+    proven_at = prove(notes, look, here.mark.pd, here.now, here.policy)
     if proven_at is not None:
         return NextStep(
             step=EVICT,
@@ -229,8 +248,8 @@ def _hold_for_volume(here: Situation) -> NextStep:
 def _await_pod(here: Situation, world: WorldRead) -> NextStep:
     """Leaders stay away until the new pod is Ready and its store is Up."""
     pod = here.pod
-    if _ended_by_others(here):
-        return _add(here, HOLD, f"keeps the leaders off store {here.store_id}")
+    if here.look is not None and _ended_by_others(here):
+        return _add(here, here.look, HOLD, f"keeps the leaders off store {here.store_id}")
     if pod is not None and not pod.node and pod.uid != here.asked_uid and asks_again(here):
         here.notes["born_asking"] = 1.0  # a pod is not annotated by hand before it has a node
     waiting_on = None if is_back(here) else awaited(here, world)

@@ -7,13 +7,8 @@ from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
 from mooring.capabilities.handoff.operators import END, HOLD
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
-from mooring.capabilities.handoff.situation import (
-    Situation,
-    is_back,
-    other_evictions,
-    pd_wait,
-)
-from mooring.capabilities.handoff.tikv.proof import gone_at
+from mooring.capabilities.handoff.situation import FROM_MARKS, Situation, is_back, other_evictions, pd_wait
+from mooring.capabilities.handoff.tikv.proof import absent_at
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import End, NextStep, PdRefresh
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch, RemoveEvictLeader
@@ -23,8 +18,6 @@ from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, TidbCluster
 
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
-#: An operator of these was read from a mark: it had begun.
-FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
 #: Reasons that only a person ends. The evaluation that finds them reports them, for as long as they hold.
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
@@ -102,9 +95,9 @@ def leave(here: Situation, end: End) -> NextStep:
         return NextStep(step=END, end=end)
     if here.tc is None:
         return _leave_deleted_cluster(here, end)
-    if here.lost or view is None or view.evicting is None:
+    if here.lost or here.look is None or view is None or view.evicting is None:
         return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD cannot say which stores it evicts")
-    if not here.not_ours:
+    if not here.not_ours and not here.never_added:
         if here.seen_at <= max(here.running.acted_at, here.running.promoted_at):
             return NextStep(step=END, refreshes=(PdRefresh(here.cluster, here.now),))
         if here.store_id in view.evicting:
@@ -114,7 +107,7 @@ def leave(here: Situation, end: End) -> NextStep:
                 why=f"lets leaders return to store {here.store_id}",
             )
             return NextStep(step=END, instructions=(remove,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
-        again_at = gone_at(here.notes, view, here.seen_at, here.now, here.policy)
+        again_at = absent_at(here.look, here.policy)
         if again_at is not None:
             return NextStep(step=END, refreshes=(PdRefresh(here.cluster, again_at),))
     here.notes.pop("added", None)
@@ -145,7 +138,8 @@ def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
     """The cluster is gone, and the mark with it. Its PD may run a while longer: remove the scheduler, in at most three
     tries."""
     tries = here.notes.get("tries", 0.0)
-    if "ours" not in here.notes and ("not_ours" in here.notes or here.running.operator.reason not in FROM_MARKS):
+    ours = here.notes.keys() & {"ours", "added"}
+    if not ours and ("not_ours" in here.notes or here.running.operator.reason not in FROM_MARKS):
         return NextStep(step=END, end=end)  # nothing of it is ours to end
     if here.running.acted_at > 0.0 and tries > 0.0 and here.running.acted_at >= here.notes["tried_at"]:
         return NextStep(step=END, end=end)

@@ -13,7 +13,7 @@ between:
 - the store is Up and its heartbeat is fresh.
 """
 
-import zlib
+from math import inf
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView
+from mooring.core.world.read import PdLook
 
 #: The second look comes no sooner than this.
 AGAIN_S: Final = 0.1
@@ -74,45 +75,27 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
     return None
 
 
-def life_of(view: PdView) -> float:
-    """Another number for each start and each fail-over of PD."""
-    return float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
+def absent_at(look: PdLook, policy: HandoffPolicy) -> float | None:
+    """A PD that comes back adds its schedulers one by one, so one that it does not list is absent only if this very PD
+    has been listing for a while. When a look would show that; None: this one does."""
+    at = look.since + max(policy.prove_s, AGAIN_S)
+    return at if look.at < at else None
 
 
-def gone_at(notes: dict[str, float], view: PdView, seen_at: float, now: float, policy: HandoffPolicy) -> float | None:
-    """A PD that comes back adds its schedulers one by one. So a scheduler that it does not list is gone only if this
-    very PD has listed it before, or if two looks miss it. When the next look would show that; None: it is gone."""
-    life = life_of(view)
-    if notes.get("listed_by") == life:
-        return None
-    if notes.get("absent_by") != life:
-        notes["absent_by"], notes["absent_at"] = life, seen_at
-    at = notes["absent_at"] + max(policy.prove_s, AGAIN_S)
-    return max(at, now + AGAIN_S) if seen_at < at else None
-
-
-def note_pd(notes: dict[str, float], view: PdView, seen_at: float) -> None:
-    """Whether another PD leads than at the look before. It knows the leaders as they were told to the one before it,
-    and learns what has moved since only once the stores report to it."""
-    life = life_of(view)
-    if notes.setdefault("pd", life) != life:
-        notes["pd"], notes["new_pd_at"] = life, seen_at
-        notes.pop("zero_at", None)
-
-
-def prove(notes: dict[str, float], view: PdView, seen_at: float, now: float, policy: HandoffPolicy) -> float | None:
-    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
-    note_pd(notes, view, seen_at)
+def prove(notes: dict[str, float], look: PdLook, began_with: str, now: float, policy: HandoffPolicy) -> float | None:
+    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven. `began_with` is the PD
+    that led when the hand-over began, by its mark, which outlives us."""
     # No fewer regions than before: else what is known is still coming in.
-    if notes.get("zero_at") is None or view.region_count < notes.get("regions", 0.0):
-        notes["zero_at"] = seen_at
-    notes["regions"] = float(view.region_count)
+    if notes.get("zero_at", -inf) < look.since or look.view.region_count < notes.get("regions", 0.0):
+        notes["zero_at"] = look.at
+    notes["regions"] = float(look.view.region_count)
     at = notes["zero_at"] + policy.prove_s
-    if "new_pd_at" in notes:
-        at = max(at, notes["new_pd_at"] + policy.young_pd_s)
-    if seen_at == notes["zero_at"]:
+    if look.took_over or began_with != look.view.life:
+        # It knows the leaders as they were told to the PD before it, until the stores report to it.
+        at = max(at, look.since + policy.young_pd_s)
+    if look.at == notes["zero_at"]:
         return max(at, now + AGAIN_S)  # two looks are needed, however short the time between them
-    return at if seen_at < at else None
+    return at if look.at < at else None
 
 
 def again(notes: dict[str, float], proven_at: float, policy: HandoffPolicy) -> str:

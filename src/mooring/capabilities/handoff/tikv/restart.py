@@ -46,28 +46,28 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
     if here.stuck is not None:
         # Ended, not blocked: a restart that waits for a person would make every other member's wait, too.
         return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {here.stuck.detail}"))
-    if here.lost or here.view is None:
+    if here.lost or here.look is None:
         return _wait(here, here.lost or "PD has not been looked at yet")
     if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
         return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
-    doubted = doubt(here.view, here.store_id, here.now, here.policy)
+    view, mark = here.look.view, here.mark
+    doubted = doubt(view, here.store_id, here.now, here.policy)
     if doubted is not None:
         return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
-    proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy)
+    if mark is None:
+        return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
+    proven_at = prove(here.notes, here.look, mark.pd, here.now, here.policy)
     if proven_at is not None:
         return NextStep(
             step=DELETE,
             progress=f"empty; {again(here.notes, proven_at, here.policy)}",
             refreshes=(PdRefresh(here.cluster, proven_at),),
         )
-    mark = here.mark
-    if mark is None:
-        return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
     if rolling(here.tc):
         return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
     # Room was checked at promotion, some looks ago.
     pods = {p.name: p for p in world.tidb_pods(here.cluster, "tikv")}
-    away = members_away(here.tc, pods, here.view, here.now, here.policy.heartbeat_s)
+    away = members_away(here.tc, pods, view, here.now, here.policy.heartbeat_s)
     missing = next((fact for fact in away if fact.subject != here.running.operator.subject), None)
     if missing is not None:
         return NextStep(step=DELETE, end=End(Reason.FACT, f"not deleted: {missing.detail}"))
