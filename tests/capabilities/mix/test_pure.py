@@ -4,6 +4,7 @@ from mooring.capabilities.mix.labels import CUSTOM, MODE
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import Healths, health_of
+from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
 from mooring.core.engine.engine import Engine
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers.podstate import labels_of
@@ -14,10 +15,16 @@ from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
 def remembers_rightly(engine: Engine) -> None:
-    """The last look at a workload that is remembered is what a fresh one shows."""
-    for workload in engine.world.workloads():
-        known = engine.world.index(Healths).of(workload, engine.world, engine.now)
-        assert known == health_of(workload, engine.world, engine.now), workload.key
+    """The last look at a workload that is remembered is what a fresh one shows, and so is what followed from it."""
+    world = engine.world
+    for workload in world.workloads():
+        known, fresh = world.index(Healths).of(workload, world, engine.now), health_of(workload, world, engine.now)
+        for asked, target, *to_spot in known.followed:
+            if asked is plan:
+                plan(fresh, target, world, to_spot=to_spot[0])
+            else:
+                fix_slots(fresh, target, world)
+        assert known == fresh, workload.key
 
 
 async def _day(stage: Stage, asker: Asker) -> None:

@@ -79,6 +79,7 @@ class Diagnosis:
         self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.room = Room(mix.policy, world)
+        self._fits: dict[tuple[int, NodeClass], bool] = {}
         self._proposed = notes.moves
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
@@ -103,7 +104,8 @@ class Diagnosis:
     @cached_property
     def requested(self) -> list[Pod]:
         """Pods that handoff is asked to move."""
-        return [pod for pod in self.health.marked if _is_request(pod)]
+        marks = [(pod, mark_on(pod)) for pod in self.health.marked]
+        return [pod for pod, mark in marks if mark is not None and mark.source == SOURCE and not mark.operator]
 
     @cached_property
     def moves(self) -> list[Operator]:
@@ -302,9 +304,8 @@ class Diagnosis:
             return Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
         since = note.last_move - 1.0  # the API server writes whole seconds
         alone = any(p.created_at > since and RESERVATION not in p.annotations for p in self.health.pods)
-        pause = self.pace.pause(note.attempts, alone=alone)
-        at = self.now if alone else 0.0
-        return msgspec.structs.replace(note, begun=False, until=self.now + pause, unadmitted_at=at)
+        until = self.now + self.pace.pause(note.attempts, alone=alone)
+        return msgspec.structs.replace(note, begun=False, until=until, unadmitted_at=self.now if alone else 0.0)
 
     def note_before(self, reason: Reason) -> Note:
         """What is remembered before a move: as if it had failed."""
@@ -325,9 +326,14 @@ class Diagnosis:
     # ── Room ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _has_room(self, candidate: Candidate) -> bool:
-        if candidate.wanted is NodeClass.UNKNOWN or not candidate.pod.node:
+        pod, wanted = candidate.pod, candidate.wanted
+        if wanted is NodeClass.UNKNOWN or not pod.node:
             return True
-        return self.room.fits(candidate.pod, candidate.wanted, others=self._on_their_way[candidate.wanted.value])
+        # Where nothing but the shape decides, of which there is one instance, alike pods ask once.
+        alike = id(pod if pod.claims or pod.shape.anti_affinity_keys else pod.shape), wanted
+        if alike not in self._fits:
+            self._fits[alike] = self.room.fits(pod, wanted, others=self._on_their_way[wanted.value])
+        return self._fits[alike]
 
     @cached_property
     def _on_their_way(self) -> Counter[str]:
@@ -342,8 +348,3 @@ class Diagnosis:
         if lack.by_own_rules:
             verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
-
-
-def _is_request(pod: Pod) -> bool:
-    mark = mark_on(pod)
-    return mark is not None and mark.source == SOURCE and not mark.operator

@@ -1,8 +1,8 @@
 """The health of a workload: what it wants, what is there, what is missing, and whether it is being changed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ _ON_DEMAND: Final = NodeClass.ON_DEMAND
 _SPOT: Final = NodeClass.SPOT
 _name: Final = attrgetter("name")
 
+T = TypeVar("T")
+
 
 class Health(msgspec.Struct, frozen=True, gc=False):
     workload: Workload
@@ -44,6 +46,10 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     exposed: tuple[Pod, ...] = ()
     #: When the last of those that were created without our webhook was.
     alone_at: float | None = None
+    #: When a pod of it last came or became Ready.
+    last_change: float = 0.0
+    #: What follows from this look alone, once it was asked for.
+    followed: dict[object, Any] = msgspec.field(default_factory=dict)
 
     @property
     def wanted(self) -> int:
@@ -54,10 +60,12 @@ class Health(msgspec.Struct, frozen=True, gc=False):
         """A surge pod that hangs in a fully available workload is not missed."""
         return max(0, self.wanted - self.ready)
 
-    @property
-    def last_change(self) -> float:
-        """When a pod of it last came or became Ready."""
-        return max((p.ready_since or p.created_at for p in self.pods), default=0.0)
+    def once(self, question: object, answer: Callable[[], T]) -> T:
+        """The answer to a question that this look decides: a burst asks for it again and again."""
+        if question not in self.followed:
+            self.followed[question] = answer()
+        found: T = self.followed[question]
+        return found
 
 
 def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
@@ -106,6 +114,7 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         tuple(fallen),
         tuple(exposed),
         alone_at,
+        max((pod.ready_since or pod.created_at for pod in pods), default=0.0),
     )
 
 
@@ -123,10 +132,15 @@ class Healths:
         assert isinstance(trigger, Change)
         old, new = trigger.old, trigger.new
         if trigger.kind is not Kind.NODE:
-            for row in (old, new):
-                self._last.pop(_uid_of(row, world), None)
+            self._forget((old, new), world)
         elif not (isinstance(old, Node) and isinstance(new, Node)) or class_changed(old, new, world.rules):
             self._last.clear()  # pods count by the class of their node
+        elif old.unschedulable != new.unschedulable:
+            self._forget(world.pods_on(new.name), world)  # pods of a cordoned node go first
+
+    def _forget(self, rows: Iterable[object], world: WorldRead) -> None:
+        for row in rows:
+            self._last.pop(_uid_of(row, world), None)
 
     def advance(self) -> bool:
         return False

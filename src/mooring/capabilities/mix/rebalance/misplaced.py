@@ -56,6 +56,10 @@ class MovePlan(msgspec.Struct, frozen=True, gc=False):
 
 def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> MovePlan:
     """What is wrong with the classes of a workload that is not being changed."""
+    return health.once((plan, target, to_spot), lambda: _plan(health, target, world, to_spot=to_spot))
+
+
+def _plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> Plan:
     pods, wanted, have = health.pods, target.on_demand(health.wanted), health.on_demand
     if len(pods) != health.wanted:
         return MovePlan(wanted, have)  # pods are on their way in or out: their classes decide first
@@ -153,6 +157,10 @@ def carries_ours(pod: Pod) -> bool:
 
 def fix_slots(health: Health, target: Target, world: WorldRead) -> list[Patch]:
     """Adopt the unmarked, and write slots again where the count fits and they do not. Nothing restarts."""
+    return health.once((fix_slots, target), lambda: _fixed_slots(health, target, world))
+
+
+def _fixed_slots(health: Health, target: Target, world: WorldRead) -> list[Patch]:
     if _in_order(health.pods, target):
         return []
     patches: list[Patch] = []
