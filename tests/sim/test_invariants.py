@@ -13,7 +13,9 @@ from mooring.capabilities.mix.targets import Mode, Target
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
+from mooring.sandbox.pd import requests
 from mooring.sim.rig import Rig
+from mooring.sim.whole.build import build
 from mooring.sim.whole.plan import App, Deed, Plan, Tidb, draw_plan
 from mooring.sim.whole.simulation import Result, Simulation, simulate
 
@@ -108,3 +110,32 @@ def test_a_floor_that_nobody_minds_is_found(monkeypatch):
     assert broken(simulate(WEB)) == ""
     monkeypatch.setattr(diagnosis.Diagnosis, "case", lambda self: NOTHING_WRONG)
     assert broken(simulate(WEB)) == "M4 nothing is below its on-demand floor unnoticed"
+
+
+def test_an_eviction_that_begins_again_and_again_is_found():
+    """Rule 12: begun and ended in a circle. A request that PD never got has begun nothing, and store 1 of another
+    cluster is another store (seed 4738)."""
+    sim = Simulation(plan_of(("handoff",), tidbs=tuple(Tidb(name=name, tikv=3) for name in ("demo", "other"))))
+
+    async def scenario(rig: Rig) -> None:
+        await build(rig, sim.plan.shape)
+        sim.watch.begin()
+
+        def circle(cluster: str, *, arrives: bool = True) -> None:
+            server = rig.cluster.pd["tidb", cluster].server
+            rig.on_write("pd add_evict_leader 1")
+            if arrives:
+                requests.add_evict_leader(server, 1)
+                rig.on_write("pd remove_evict_leader 1")
+                requests.remove_evict_leader(server, 1)
+
+        for _ in range(6):
+            circle("demo", arrives=False)
+            circle("demo")
+            circle("other")
+        assert sim.failure is None
+        circle("demo")
+        assert sim.failure is not None
+        assert sim.failure.invariant == "evictions per store and minute"
+
+    sim.rig.play(scenario)

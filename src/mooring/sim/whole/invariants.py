@@ -49,6 +49,8 @@ class Watch:
         self._resumed: dict[str, float] = {}
         self._leader_changed = -math.inf
         self._queued: defaultdict[str, deque[float]] = defaultdict(deque)
+        #: Stores that each cluster's PD evicted at the last look.
+        self._evicting: dict[str, frozenset[int]] = {}
         self._seconds = 0
         self.retire_timeout_s = None if sim.plan.shape.retire == "immediate" else RETIRE_TIMEOUT_S
         self.fail, self.hit, self.promises = sim.fail, sim.coverage.hit, Promises(self)
@@ -192,10 +194,19 @@ class Watch:
         for start, name in _WRITES.items():
             if what.startswith(start):
                 sim.coverage.hit(name)
-        if what.startswith("pd add_evict_leader") and self._within_a_minute(what) > EVICTIONS_PER_MINUTE:
-            sim.fail(
-                "evictions per store and minute", f"{what}: more than {EVICTIONS_PER_MINUTE} times within a minute"
-            )
+        if "_evict_leader " in what:
+            self._count_evictions()
+
+    def _count_evictions(self) -> None:
+        """By what stands in PD before each write: one that never arrived has begun nothing."""
+        sim = self.sim
+        for (_, name), pd in sim.rig.cluster.pd.items():
+            stores, before = frozenset(pd.server.evicting), self._evicting.get(name, frozenset())
+            self._evicting[name] = stores
+            for store in sorted(stores - before):
+                times = self._within_a_minute(f"eviction of {name} store {store}")
+                if times > EVICTIONS_PER_MINUTE and (name, store) not in sim.persons.evicts:
+                    sim.fail("evictions per store and minute", f"{times} of {name} store {store} within a minute")
 
     def _before(self, write: Write) -> None:
         """Asked when the API server is about to do it; nothing has happened yet."""
