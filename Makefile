@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 K8S ?= 1.36
 SEEDS ?= 1..1000
 INPUTS ?= 1000000
-# Processes for tests: auto is one per core.
+# Processes for tests: auto is one per core. Labs at once: a lab waits most of the time.
 N ?= auto
+LABS ?= 4
 export PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
@@ -26,11 +27,11 @@ demo: setup ## Play the scripted day in the sandbox; no cluster needed (SHORT=1:
 	@$(BIN)/mooring demo $(if $(SHORT),--short,) $(DEMO)
 
 test: setup ## All tests that need nothing but this machine and Python (T=path for some, N=0 in one process)
-	@$(BIN)/pytest -n $(N) --dist loadfile $(T)
+	@$(BIN)/pytest -n $(N) --dist worksteal $(T)
 
 e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
 	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S) --tools
-	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(N) --dist loadfile $(T)
+	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(LABS) --dist loadfile --no-loadscope-reorder $(T)
 
 sim: setup ## Simulated clusters with load, interference and faults (SEEDS=1..1000)
 	@$(BIN)/mooring sim --seeds $(SEEDS) $(SIM)
