@@ -11,6 +11,7 @@ import yaml
 
 from mooring.lab import loopback
 from mooring.lab.cluster import Lab
+from tests.e2e.looking import get
 from tests.e2e.waiting import until
 
 SYSTEM = "mooring-system"
@@ -160,7 +161,7 @@ class Tidb:
         self.lab.kubectl("apply", "-n", self.namespace, "-f", "-", input=yaml.safe_dump(obj))
 
     def get(self, what: str) -> dict:
-        return json.loads(self.lab.kubectl("get", what, "-n", self.namespace, "-o", "json"))
+        return get(self.lab, what, "-n", self.namespace)
 
     def pods(self) -> dict[str, dict]:
         found = self.get("pods")["items"]

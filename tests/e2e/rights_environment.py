@@ -19,6 +19,7 @@ from mooring.clients.kube import load
 from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rights_of
 from mooring.lab.loopback import free_ports
+from tests.e2e.looking import get
 from tests.e2e.spine_environment import Door
 from tests.e2e.waiting import eventually
 
@@ -147,7 +148,7 @@ class Installation:
         return await asyncio.to_thread(self.lab.kubectl, *args, input=input)
 
     async def get(self, *what):
-        return json.loads(await self.kubectl("get", *what, "-o", "json"))
+        return await asyncio.to_thread(get, self.lab, *what)
 
     async def until(self, holds):
         await eventually(holds, tell=self.tell)

@@ -462,12 +462,13 @@ class Environment:
         uids = {name: await self.uid(name) for name in self.names}
         while True:
             away = 0
+            try:
+                pods = await self.pods()
+            except PortError:
+                await asyncio.sleep(0.05)
+                continue  # nobody knows just now
             for name in self.names:
-                try:
-                    pod = await self.pod(name)
-                except PortError:
-                    away = 0
-                    break  # nobody knows just now
+                pod = pods.get(name)
                 up = pod is not None and pod_ready(pod) and "deletionTimestamp" not in pod["metadata"]
                 away += not up
                 gone = pod is None or pod["metadata"]["uid"] != uids[name]
@@ -505,6 +506,11 @@ class Environment:
     def annotate(self, name, *annotations):
         self.lab.kubectl("annotate", "pods", name, *annotations, "-n", self.namespace, "--overwrite")
 
+    async def pods(self):
+        """Those of the cluster's namespace by their names, as of one moment."""
+        found = await self.api.raw("GET", f"/api/v1/namespaces/{self.namespace}/pods")
+        return {pod["metadata"]["name"]: pod for pod in found["items"]}
+
     async def pod(self, name):
         try:
             return await self.api.get(Kind.POD, self.namespace, name)
@@ -516,8 +522,8 @@ class Environment:
         return "" if pod is None else pod["metadata"]["uid"]
 
     async def _all_ready(self):
-        pods = [await self.pod(name) for name in (*self.names, *self.pd_pods)]
-        return all(pod is not None and pod_ready(pod) for pod in pods)
+        pods = await self.pods()
+        return all(name in pods and pod_ready(pods[name]) for name in (*self.names, *self.pd_pods))
 
     async def left_overs(self):
         tc = await self.api.get(Kind.TIDB_CLUSTER, self.namespace, "demo")

@@ -18,6 +18,7 @@ from mooring.lab import kwok
 from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.sabakan import SandboxSabakan
+from tests.e2e.looking import get
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 from tests.sandbox.sabakan.rest import rest_app
@@ -151,7 +152,7 @@ class Environment:
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def get(self, *what):
-        return json.loads(await asyncio.to_thread(self.lab.kubectl, "get", *what, "-o", "json"))
+        return await asyncio.to_thread(get, self.lab, *what)
 
     async def node(self, address):
         return await self.get("node", address)

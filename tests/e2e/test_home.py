@@ -12,6 +12,7 @@ import yaml
 import mooring.lab
 from mooring.lab.cluster import Lab
 from tests.e2e.home_environment import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
+from tests.e2e.looking import get
 from tests.e2e.waiting import stands, until
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
@@ -231,7 +232,7 @@ def unschedulable(pod: dict) -> bool:
 
 
 def reservations(lab: Lab) -> list[str]:
-    nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
+    nodes = get(lab, "nodes")["items"]
     return [
         n["metadata"]["name"]
         for n in nodes
@@ -263,11 +264,11 @@ def test_any_stateful_set_may_opt_in(lab: Lab, running: Process, place: Place) -
     kubectl("apply", *at, "-f", "-", input=yaml.safe_dump(sts))
 
     def remembered() -> dict:
-        obj = json.loads(kubectl("get", "statefulset/web", *at, "-o", "json"))
+        obj = get(lab, "statefulset/web", *at)
         return json.loads(obj["metadata"].get("annotations", {}).get("mooring.dev/home", "{}"))
 
     def nodes() -> dict:
-        pods = json.loads(kubectl("get", "pods", *at, "-o", "json"))["items"]
+        pods = get(lab, "pods", *at)["items"]
         return {p["metadata"]["name"]: {"node": p["spec"].get("nodeName", "")} for p in pods if ready(p)}
 
     until(lambda: len(remembered()) == 2 and remembered() == nodes(), "both are remembered")

@@ -14,6 +14,7 @@ from bench.admission_restart import given_up
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from tests.e2e.looking import get
 from tests.e2e.waiting import stands, until
 
 pytestmark = pytest.mark.e2e
@@ -136,7 +137,7 @@ def manifest(kind, namespace, name, replicas, labels, **spec):
 
 
 def pods(lab, namespace):
-    found = json.loads(lab.kubectl("get", "pods", "-n", namespace, "-o", "json"))["items"]
+    found = get(lab, "pods", "-n", namespace)["items"]
     return [p for p in found if not p["metadata"].get("deletionTimestamp")]
 
 

@@ -36,7 +36,8 @@ class Circles(TidbEnvironment):
         return self
 
     async def _of(self, name):
-        return [pod for i in range(3) if (pod := await self.pod(f"{name}-{i}")) is not None]
+        pods = await self.pods()
+        return [pods[one] for one in (f"{name}-{i}" for i in range(3)) if one in pods]
 
     async def _all(self, name):
         return sum(pod_ready(pod) for pod in await self._of(name)) == 3

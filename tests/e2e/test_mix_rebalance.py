@@ -16,6 +16,7 @@ from mooring.capabilities.drain.detach import HASH
 from mooring.core.model.marks import LEAVING, write_mark
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from tests.e2e.looking import get
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import until
 from tests.security.test_marks import mark
@@ -163,7 +164,7 @@ class Environment:
 
     def pods(self, name):
         """Those that are not on their way out; every uid that was ever seen is kept."""
-        found = json.loads(self.lab.kubectl("get", "pods", "-n", self.namespace, "-l", f"app={name}", "-o", "json"))
+        found = get(self.lab, "pods", "-n", self.namespace, "-l", f"app={name}")
         alive = [p for p in found["items"] if not p["metadata"].get("deletionTimestamp")]
         self.seen.setdefault(name, set()).update(p["metadata"]["uid"] for p in found["items"])
         return alive
@@ -183,11 +184,8 @@ class Environment:
         self.lab.kubectl("annotate", "node", *nodes, f"{INTERRUPT_AT}={at}", "--overwrite")
 
     def endpoints(self, name):
-        found = json.loads(
-            self.lab.kubectl(
-                "get", "endpointslices", "-n", self.namespace, "-l", f"kubernetes.io/service-name={name}", "-o", "json"
-            )
-        )
+        of = f"kubernetes.io/service-name={name}"
+        found = get(self.lab, "endpointslices", "-n", self.namespace, "-l", of)
         return sum(e["conditions"].get("ready", False) for s in found["items"] for e in s.get("endpoints") or ())
 
     def close(self):
@@ -272,10 +270,7 @@ def test_labels_that_became_invalid_after_admission_are_told_and_nothing_is_move
 
 def _warnings(environment, name):
     chosen = f"involvedObject.kind=Deployment,involvedObject.name={name},type=Warning"
-    told = environment.lab.kubectl(
-        "get", "events", "-n", environment.namespace, "--field-selector", chosen, "-o", "json"
-    )
-    return json.loads(told)["items"]
+    return get(environment.lab, "events", "-n", environment.namespace, "--field-selector", chosen)["items"]
 
 
 def test_a_single_replica_on_an_interrupted_spot_node_is_never_without_an_endpoint(environment):
@@ -398,5 +393,5 @@ def _generation(environment, name):
 
 
 def _cordoned(environment):
-    found = json.loads(environment.lab.kubectl("get", "nodes", *environment.spot, "-o", "json"))["items"]
+    found = (get(environment.lab, "node", name) for name in environment.spot)
     return [n["metadata"]["name"] for n in found if n["spec"].get("unschedulable")]
