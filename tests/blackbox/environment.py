@@ -11,11 +11,11 @@ from mooring.process.blackbox.file import FrameWriter, RecordingFile, header_lin
 from mooring.process.blackbox.playback import Playback
 from mooring.process.settings.config import BlackBoxSettings
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.balance import ScaleOutScenario
-from mooring.sim.scenarios.fleet import RetireScenario
-from mooring.sim.scenarios.home import HomeScenario
-from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
-from mooring.sim.scenarios.restart import RestartScenario
+from tests.sim.scenarios.balance import ScaleOutScenario
+from tests.sim.scenarios.fleet import RetireScenario
+from tests.sim.scenarios.home import HomeScenario
+from tests.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
+from tests.sim.scenarios.restart import RestartScenario
 
 INCIDENTS = Path(__file__).parent / "incidents"
 SCENARIOS = {

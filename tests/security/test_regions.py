@@ -22,7 +22,7 @@ from mooring.core.world.world import World
 from mooring.process.settings.config import Config
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.restart import RestartScenario
+from tests.sim.scenarios.restart import RestartScenario
 
 EVIL, GOOD = Key("evil", "demo"), Key("good", "demo")
 MOST = 10 * RANGE

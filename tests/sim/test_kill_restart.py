@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.sim.kill import kill_everywhere, undisturbed
-from mooring.sim.scenarios.restart import RestartScenario
+from tests.sim.kill import kill_everywhere, undisturbed
+from tests.sim.scenarios.restart import RestartScenario
 
 
 def test_the_undisturbed_restart_deletes_once_and_leaves_nothing():

@@ -3,8 +3,8 @@
 import pytest
 
 from mooring.core.engine.invariants import broken
-from mooring.sim.kill import undisturbed
-from mooring.sim.scenarios.restart import RestartScenario
+from tests.sim.kill import undisturbed
+from tests.sim.scenarios.restart import RestartScenario
 
 WRITES = len(undisturbed(RestartScenario((0, 1))).writes)
 

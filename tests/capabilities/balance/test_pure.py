@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.sim.scenarios.balance import ScaleOutScenario
 from tests.capabilities.asking import by_value
+from tests.sim.scenarios.balance import ScaleOutScenario
 
 
 class Twice:

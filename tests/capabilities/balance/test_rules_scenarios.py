@@ -7,7 +7,7 @@ from mooring.capabilities.balance import BalancePolicy
 from mooring.core.engine.why import explain, render
 from mooring.core.model.reasons import Reason
 from mooring.sandbox.pd.placement import CHECKERS
-from mooring.sim.scenarios.balance import NAME, NAMESPACE, ScaleOutScenario
+from tests.sim.scenarios.balance import NAME, NAMESPACE, ScaleOutScenario
 
 KEY = ("balance", f"{NAMESPACE}/{NAME}")
 

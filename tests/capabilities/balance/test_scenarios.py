@@ -8,8 +8,8 @@ from mooring.capabilities.balance import Summary, foreign
 from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import live_settings
-from mooring.sim.kill import kill_everywhere, undisturbed
-from mooring.sim.scenarios.balance import LIMIT, NAME, NAMESPACE, ScaleOutScenario
+from tests.sim.kill import kill_everywhere, undisturbed
+from tests.sim.scenarios.balance import LIMIT, NAME, NAMESPACE, ScaleOutScenario
 
 
 def play(befalls=None, **how):
@@ -324,7 +324,7 @@ def test_a_hand_over_beside_balancing():
     from mooring.capabilities.handoff.policy import HandoffPolicy
     from mooring.process.settings.config import Config
     from mooring.sim.rig import Rig
-    from mooring.sim.scenarios.restart import RestartScenario
+    from tests.sim.scenarios.restart import RestartScenario
 
     scenario = RestartScenario(regions=60)
     config = Config(features={"handoff": True, "balance": True}, policies=(HandoffPolicy(recheck_s=5.0),))

@@ -12,8 +12,9 @@ from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import TEMPLATE, build_fleet, cordoned, fleet_config, marks_left, set_settings, stored
+from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, marks_left, set_settings, stored
 from mooring.sim.whole.cke import wrong_between
+from tests.sim.scenarios.fleet import build_fleet, fleet_config
 
 GOLD = TEMPLATE.replace("  control_plane: false\n", "  control_plane: false\n  labels: {tier: gold}\n")
 TAINTS = (None, [{"key": "x.io/y", "effect": "NoSchedule"}], [{"key": keys.STATE_TAINT, "effect": "NoExecute"}])

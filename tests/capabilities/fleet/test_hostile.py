@@ -16,11 +16,7 @@ from mooring.core.model.marks import RETIRING, Mark, write_mark
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
     TEMPLATE,
-    RetireScenario,
-    annotations_of,
-    build_fleet,
     cordoned,
-    fleet_config,
     marks_left,
     roles_by_address,
     serial_of,
@@ -28,6 +24,7 @@ from mooring.sim.scenarios.fleet import (
     set_state,
     stored,
 )
+from tests.sim.scenarios.fleet import RetireScenario, annotations_of, build_fleet, fleet_config
 
 
 def play(then: Any, *, machines: int = 8, planes: int = 3, workers: int = 4, **policy: Any) -> None:

@@ -10,19 +10,9 @@ from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.sandbox.pd import requests
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
-    DEMO,
-    TIDB,
-    RetireScenario,
-    annotations_of,
-    cordoned,
-    keys,
-    pods_on,
-    serial_of,
-    set_state,
-    taints_of,
-)
+from mooring.sim.scenarios.fleet import cordoned, keys, pods_on, serial_of, set_state, taints_of
 from tests.capabilities.fleet.test_retire import play
+from tests.sim.scenarios.fleet import DEMO, TIDB, RetireScenario, annotations_of
 
 MEMBER = f"{DEMO}-tikv-1"
 

@@ -14,10 +14,7 @@ from mooring.core.model.machine import MachineState
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
     TEMPLATE,
-    annotations_of,
-    build_fleet,
     cordoned,
-    fleet_config,
     roles_by_address,
     serial_of,
     set_settings,
@@ -25,6 +22,7 @@ from mooring.sim.scenarios.fleet import (
     stored,
     taints_of,
 )
+from tests.sim.scenarios.fleet import annotations_of, build_fleet, fleet_config
 
 Then = Callable[[Rig, list[str]], Awaitable[None]]
 

@@ -8,20 +8,8 @@ from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import RETIRING
 from mooring.sandbox.controllers import manifests
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
-    SHOP,
-    RetireScenario,
-    annotations_of,
-    build_fleet,
-    cordoned,
-    fleet_config,
-    pods_on,
-    roles_by_address,
-    serial_of,
-    set_state,
-    stored,
-    taints_of,
-)
+from mooring.sim.scenarios.fleet import cordoned, pods_on, roles_by_address, serial_of, set_state, stored, taints_of
+from tests.sim.scenarios.fleet import SHOP, RetireScenario, annotations_of, build_fleet, fleet_config
 
 
 def bare_pod(rig: Rig, node: str) -> None:

@@ -2,9 +2,10 @@
 
 from mooring.core.model.machine import MachineState
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import RetireScenario, build_fleet, fleet_config, set_state, stored
+from mooring.sim.scenarios.fleet import set_state, stored
 from tests.capabilities.asking import Asker
 from tests.capabilities.fleet.test_anything import Anybody
+from tests.sim.scenarios.fleet import RetireScenario, build_fleet, fleet_config
 
 
 def test_asking_twice_over_a_day_in_which_anything_happens():

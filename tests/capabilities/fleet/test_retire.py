@@ -13,14 +13,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, RETIRING
 from mooring.sandbox.controllers import manifests
-from mooring.sim.kill import kill_everywhere, undisturbed
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
-    DEMO,
-    SHOP,
-    TIDB,
-    RetireScenario,
-    annotations_of,
     cordoned,
     marks_left,
     pods_on,
@@ -31,6 +25,8 @@ from mooring.sim.scenarios.fleet import (
     stored,
     taints_of,
 )
+from tests.sim.kill import kill_everywhere, undisturbed
+from tests.sim.scenarios.fleet import DEMO, SHOP, TIDB, RetireScenario, annotations_of
 
 RETIRING_STATE, RETIRED = MachineState.RETIRING, MachineState.RETIRED
 

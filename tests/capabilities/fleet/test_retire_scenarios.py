@@ -12,22 +12,11 @@ from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.podstate import ready as is_ready
-from mooring.sim.kill import kill_everywhere
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
-    DEMO,
-    SHOP,
-    TIDB,
-    RetireScenario,
-    annotations_of,
-    cordoned,
-    marks_left,
-    pods_on,
-    serial_of,
-    set_state,
-    taints_of,
-)
+from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, serial_of, set_state, taints_of
 from tests.capabilities.fleet.test_retire import Guarded, names_on, play
+from tests.sim.kill import kill_everywhere
+from tests.sim.scenarios.fleet import DEMO, SHOP, TIDB, RetireScenario, annotations_of
 
 
 class WithoutHandoff(RetireScenario):

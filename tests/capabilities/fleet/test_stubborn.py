@@ -10,9 +10,10 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.kubelet import FAIL
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import SHOP, RetireScenario, cordoned, pods_on, serial_of, taints_of
+from mooring.sim.scenarios.fleet import cordoned, pods_on, serial_of, taints_of
 from tests.capabilities.fleet.test_retire import events_on, names_on, play
 from tests.capabilities.fleet.test_retire_scenarios import ask
+from tests.sim.scenarios.fleet import SHOP, RetireScenario
 
 PAST_THE_CORDON = {
     "tolerates everything": {"tolerations": [{"operator": "Exists"}]},

@@ -6,9 +6,9 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
 from mooring.process.settings.config import Config
-from mooring.sim.kill import kill_everywhere, undisturbed
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.home import NAME, NAMESPACE, HomeScenario
+from tests.sim.kill import kill_everywhere, undisturbed
+from tests.sim.scenarios.home import NAME, NAMESPACE, HomeScenario
 
 HOME = {"new": ["demo-tidb-0", "demo-tidb-1", "demo-tidb-2"], "home": True, "endpoints": True, "recorded": True}
 

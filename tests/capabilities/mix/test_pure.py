@@ -9,9 +9,10 @@ from mooring.core.engine.engine import Engine
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.nodes import CAPACITY_LABEL
-from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template, switched_on
+from mooring.sim.scenarios.mix import NAMESPACE, slow_template, switched_on
 from tests.capabilities.asking import Asker
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 
 def remembers_rightly(engine: Engine) -> None:

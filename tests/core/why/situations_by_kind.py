@@ -9,10 +9,12 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.controllers.podstate import with_spec
 from mooring.sandbox.pd.requests import take_offline
-from mooring.sim.scenarios.fleet import SHOP, RetireScenario, serial_of
-from mooring.sim.scenarios.mix import NAMESPACE, relabel
+from mooring.sim.scenarios.fleet import serial_of
+from mooring.sim.scenarios.mix import NAMESPACE
 from tests.core.why.situations import NAME, NS, Environment
 from tests.core.why.situations_of_all import CUSTOM, Racks, Shop
+from tests.sim.scenarios.fleet import SHOP, RetireScenario
+from tests.sim.scenarios.mix import relabel
 
 KINDS = ("pod", "node", "machine", "workload", "operator", "store", "cluster", "rack")
 SITUATIONS = (

@@ -9,9 +9,11 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import SHOP, RetireScenario, serial_of
-from mooring.sim.scenarios.mix import NAMESPACE, admitting, relabel, slow_template, switched_on
+from mooring.sim.scenarios.fleet import serial_of
+from mooring.sim.scenarios.mix import NAMESPACE, admitting, slow_template, switched_on
 from tests.core.why.situations import TEN, Environment
+from tests.sim.scenarios.fleet import SHOP, RetireScenario
+from tests.sim.scenarios.mix import relabel
 
 
 class Shop(Environment):

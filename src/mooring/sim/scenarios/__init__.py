@@ -1,1 +1,1 @@
-"""Scenarios: a small cluster, something a person does, and when it is over; for tests, rehearsals and the demo."""
+"""What simulations, rehearsals, the demo and tests do to a cluster, and what they see of it."""

@@ -8,18 +8,9 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sim.scenarios.mix import (
-    NAMESPACE,
-    given,
-    left_behind,
-    physical,
-    relabel,
-    serving,
-    slow_template,
-    switched_on,
-    uids,
-)
+from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, serving, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 CAPACITY = "node.kubernetes.io/capacity"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.sim.kill import KillScenario, kill_everywhere
-from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
+from tests.sim.kill import KillScenario, kill_everywhere
+from tests.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
 
 
 @pytest.mark.parametrize(

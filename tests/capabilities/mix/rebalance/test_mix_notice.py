@@ -11,17 +11,9 @@ from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.apiserver.faults import Fault
 from mooring.sandbox.cloud import Dialect
 from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import (
-    NAMESPACE,
-    left_behind,
-    physical,
-    relabel,
-    serving,
-    slow_template,
-    switched_on,
-    uids,
-)
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 
 @pytest.mark.parametrize("dialect", [d for d in Dialect if d not in {Dialect.SILENT, Dialect.SHUTDOWN, Dialect.AKS}])

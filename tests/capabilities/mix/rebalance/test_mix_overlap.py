@@ -2,9 +2,10 @@
 
 import pytest
 
-from mooring.sim.kill import undisturbed
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScenario, NoticeScenario, left_behind
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind
+from tests.sim.kill import undisturbed
+from tests.sim.scenarios.mix import ModeChangeScenario, NoticeScenario
 
 WRITES = len(undisturbed(ModeChangeScenario(before=1, after=3)).writes)
 

@@ -12,8 +12,9 @@ from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, relabel, slow_template, switched_on, uids
+from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 
 def test_three_spot_and_two_on_demand_wanted_as_two_and_three_moves_exactly_one():

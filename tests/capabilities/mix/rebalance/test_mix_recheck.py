@@ -3,8 +3,9 @@
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.kubelet import FAIL
-from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template, switched_on
+from mooring.sim.scenarios.mix import NAMESPACE, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 
 def test_health_is_checked_once_more_right_before_the_eviction():

@@ -12,8 +12,9 @@ from mooring.capabilities.mix.report_text import LONGEST_LINE, node_line, worklo
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
-from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template
+from mooring.sim.scenarios.mix import NAMESPACE, slow_template
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 RIGHT = "2026-01-31T08:15:00Z"
 CAPACITY = "node.kubernetes.io/capacity"

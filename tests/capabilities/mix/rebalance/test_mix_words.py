@@ -11,8 +11,9 @@ from mooring.core.model.reasons import Reason, State
 from mooring.install.cleanup.undo import released
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.kubelet import FAIL
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, relabel, slow_template, switched_on, uids
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 
 def _report(stage: Stage, name: str):
