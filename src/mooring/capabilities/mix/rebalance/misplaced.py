@@ -59,7 +59,7 @@ def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> 
     return health.once((plan, target, to_spot), lambda: _plan(health, target, world, to_spot=to_spot))
 
 
-def _plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> Plan:
+def _plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> MovePlan:
     pods, wanted, have = health.pods, target.on_demand(health.wanted), health.on_demand
     if len(pods) != health.wanted:
         return MovePlan(wanted, have)  # pods are on their way in or out: their classes decide first
