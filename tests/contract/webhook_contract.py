@@ -11,8 +11,8 @@ from aiohttp import web
 
 from mooring.clients.ports import Json, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.http.tls import make_certificates
 from tests.contract.kube_contract import Bench, pod, refusal, until
+from tests.sandbox.certificates import make_certificates
 
 Answer = Callable[[Json], dict[str, Any]]
 WebhookCase = Callable[[Bench, Path], Awaitable[None]]

@@ -11,7 +11,7 @@ from mooring.lab.binaries import find, release
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.http.facade import Facade
-from mooring.sandbox.http.tls import make_certificates
+from tests.sandbox.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e
 LABELS = {"app": "web"}

@@ -325,19 +325,19 @@ class Lab:
             self._servers[component] = server
         return self._servers[component]
 
-    def _wait_usable(self, names: list[str], within_s: float = READY_WITHIN_S) -> None:
+    def _wait_usable(self, names: list[str]) -> None:
         """Until each node is Ready and the controller manager has removed its initial not-ready taint."""
         # One list a turn: `kubectl wait` asks for each object by itself, and throttles itself while it does.
         ready = "{.status.conditions[?(@.type=='Ready')].status}"
         query = f"jsonpath={{range .items[*]}}{{.metadata.name}} {ready} {{.spec.taints[*].key}}{{'\\n'}}{{end}}"
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + READY_WITHIN_S
         while True:
             shown = (line.split() for line in self.kubectl("get", "nodes", "-o", query).splitlines())
             usable = {words[0] for words in shown if words[1:] == ["True"]}
             if not (missing := set(names) - usable):
                 return
             if time.monotonic() > deadline:
-                raise LabError(f"not Ready after {within_s:.0f} s: {', '.join(sorted(missing))}")
+                raise LabError(f"not Ready after {READY_WITHIN_S:.0f} s: {', '.join(sorted(missing))}")
             time.sleep(0.1)
 
     def _remember(self, state: LabState) -> None:

@@ -42,9 +42,9 @@ class KeyPair(msgspec.Struct, frozen=True):
 class Authority:
     """The lab's own certificate authority."""
 
-    def __init__(self, name: str = "mooring lab") -> None:
+    def __init__(self) -> None:
         self._key = new_key()
-        self._certificate = issue_authority(subject_name(name), self._key, dt.datetime.now(dt.UTC), VALID_FOR)
+        self._certificate = issue_authority(subject_name("mooring lab"), self._key, dt.datetime.now(dt.UTC), VALID_FOR)
 
     @property
     def pair(self) -> KeyPair:

@@ -11,7 +11,7 @@ from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.apiserver.server import HEARD
 from mooring.sandbox.clock import WallDriver
-from mooring.sandbox.http.tls import make_certificates
+from tests.sandbox.certificates import make_certificates
 
 URL = "https://127.0.0.1:9443/admit/pods"
 POD = {

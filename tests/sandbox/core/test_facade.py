@@ -10,7 +10,7 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.http.facade import Facade
 from mooring.sandbox.http.tables import duration
-from mooring.sandbox.http.tls import make_certificates
+from tests.sandbox.certificates import make_certificates
 
 
 def pod(name: str, app: str) -> dict:

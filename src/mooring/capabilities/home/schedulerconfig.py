@@ -47,7 +47,6 @@ def scheduler_config(
     url: str = URL,
     prefer: bool = False,
     namespace: str = "mooring-system",
-    timeout_s: int = 5,
 ) -> dict[str, Any]:
     """`prefer` adds the prioritize verb: needed where members only prefer to go home."""
     api = config_api(version)
@@ -58,7 +57,7 @@ def scheduler_config(
         "filterVerb": "filter",
         "preemptVerb": "preempt",
         "enableHTTPS": url.startswith("https:"),
-        "httpTimeout": f"{timeout_s}s",
+        "httpTimeout": "5s",
         "nodeCacheCapable": True,
         "ignorable": True,
     }

@@ -19,8 +19,7 @@ FORGET_S: Final = 3600.0
 class AnswerRoom:
     """One per process."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self) -> None:
         #: (Cluster, path) → bytes of the last large answer, and when it came.
         self._held: dict[tuple[Key, str], tuple[int, float]] = {}
 
@@ -33,7 +32,7 @@ class AnswerRoom:
         taken = {cluster.namespace: size}
         for (other, _), (held, _) in self._held.items():
             taken[other.namespace] = taken.get(other.namespace, 0) + held
-        full = sum(taken.values()) > self._most and taken[cluster.namespace] > self._most // len(taken)
+        full = sum(taken.values()) > MOST and taken[cluster.namespace] > MOST // len(taken)
         if full and size > before:
             if before:
                 self._held[cluster, path] = (before, now)

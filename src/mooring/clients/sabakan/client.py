@@ -62,15 +62,13 @@ class Sabakan:
         url: str,
         *,
         timeout_s: float = 30.0,
-        session: aiohttp.ClientSession | None = None,
         now: Callable[[], float] = time,
     ) -> None:
         self._url = graphql_url(url)
         #: To be shown: without credentials.
         self.url = without_credentials(self._url)
         self._timeout_s = timeout_s
-        self._session = session
-        self._owned = session is None
+        self._session: aiohttp.ClientSession | None = None
         self._now = now
         #: By serial, as they were answered last.
         self._known: Mapping[str, Machine] = {}
@@ -111,7 +109,7 @@ class Sabakan:
         return self._last
 
     async def close(self) -> None:
-        if self._owned and self._session is not None:
+        if self._session is not None:
             await self._session.close()
             self._session = None
 

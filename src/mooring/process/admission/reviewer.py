@@ -62,13 +62,12 @@ class Reviewer:
         *,
         leads: Callable[[], bool],
         ready: Callable[[], bool],
-        pass_on: PassOn | None = None,
         sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
         """`ready`: every first list has been taken in, so that absence means something. `now` and `sleep` are of one
         clock, which may run faster than the loop's."""
         self.admission = admission
-        self.pass_on = pass_on
+        self.pass_on: PassOn | None = None
         self._world = world
         self._now = now
         self._chance = chance

@@ -6,16 +6,13 @@ the URL is served in process (`Admission.serve`).
 
 import asyncio
 import base64
-import datetime as dt
 import ssl
 from pathlib import Path
 
 import aiohttp
 import msgspec
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.clients.ports import Json
-from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
 from mooring.sandbox.clock import VirtualLoop
 
 
@@ -57,27 +54,3 @@ class Certificates(msgspec.Struct, frozen=True):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.cert_file, self.key_file)
         return context
-
-
-def make_certificates(directory: Path, days: int = 7) -> Certificates:
-    """For 127.0.0.1, ::1 and localhost."""
-    # Validity is read by TLS stacks, which know the machine's clock and not the sandbox's.
-    now, life = dt.datetime.now(dt.UTC), dt.timedelta(days=days)
-    authority_key, key = new_key(), new_key()
-    authority = issue_authority(name("mooring-sandbox-ca"), authority_key, now, life)
-    server = issue_leaf(
-        name("mooring-sandbox"),
-        key,
-        authority,
-        authority_key,
-        now,
-        life,
-        usages=[ExtendedKeyUsageOID.SERVER_AUTH],
-        hosts=("localhost", "127.0.0.1", "::1"),
-    )
-    directory.mkdir(parents=True, exist_ok=True)
-    cert_file, key_file = directory / "apiserver.crt", directory / "apiserver.key"
-    cert_file.write_bytes(pem(server))
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(private_pem(key))
-    return Certificates(pem(authority), cert_file, key_file)

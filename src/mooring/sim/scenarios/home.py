@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from mooring.capabilities import registry
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import VerbAnswer, Verbs
 from mooring.clients.ports import Json
@@ -21,14 +22,15 @@ TOLERATION = {"key": RESERVED_TAINT, "operator": "Exists", "effect": "NoSchedule
 def verbs_of(replica: Replica) -> Verbs:
     engine = replica.engine
     return Verbs(
-        replica.world, lambda: replica.config.policy(HomePolicy), lambda: engine.synced and "home" in engine.on
+        replica.world,
+        lambda: replica.config.policy(HomePolicy),
+        lambda: engine.synced and registry.serving("extender", engine.on),
     )
 
 
 def ask_mooring(
     rig: Rig,
     *,
-    names_only: bool = True,
     scheduler: str = "tidb-scheduler",
     heard: Callable[[Replica, Json], None] | None = None,
 ) -> None:
@@ -52,7 +54,7 @@ def ask_mooring(
         filter=asker("filter"),
         prioritize=asker("prioritize"),
         preempt=asker("preempt"),
-        node_cache_capable=names_only,
+        node_cache_capable=True,
         ignorable=True,
         weight=10,
     )

@@ -149,20 +149,14 @@ def _member(assignment: Assignment, *, tainted: bool) -> Member:
     return Member(assignment.address, assignment.control_plane, taint, machine.serial)
 
 
-def write_released(
-    template: Template,
-    members: Iterable[Member],
-    machines: Mapping[str, Machine],
-    written: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """cluster.yml of the stored members. `written`: nodes as exported last, by address, for machines that vanished."""
+def write_released(template: Template, members: Iterable[Member], machines: Mapping[str, Machine]) -> dict[str, Any]:
+    """cluster.yml of the stored members."""
     renderer = Renderer(template)
     nodes = []
     for m in members:
         machine = machines.get(m.address)
         if machine is None:
-            kept = (written or {}).get(m.address)
-            nodes.append(renderer.vanished(m.address, control_plane=m.control_plane, kept=kept))
+            nodes.append(renderer.vanished(m.address, control_plane=m.control_plane, kept=None))
         else:
             nodes.append(renderer.node(machine, control_plane=m.control_plane, state_taint=m.state_taint))
     return with_nodes(template, nodes)
