@@ -23,9 +23,19 @@ ADMISSION = "mutatingwebhookconfigurations,validatingwebhookconfigurations,valid
 #: They begin first, so that no lab is left with one of them when the others have nothing to do any more.
 LONGEST = (
     "test_examples",
-    "test_rehearse_true",
     "test_mix_rebalance",
+    "test_rehearse_true",
     "test_home",
+    "test_install",
+    "test_fleet",
+    "test_mix_admission",
+    "test_tidb_beside_others",
+    "test_rights",
+    "test_mix_many",
+    "test_spine",
+    "test_handoff",
+    "test_mix_disruptions",
+    "test_lab",
 )
 # The servers, and kubectl with each call, look for garbage less often: there is memory enough, and too little processor.
 os.environ.setdefault("GOGC", "400")
