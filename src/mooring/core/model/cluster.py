@@ -123,11 +123,20 @@ class PodShape(msgspec.Struct, frozen=True, gc=False):
     host_network: bool = False
 
 
-class Pod(msgspec.Struct, frozen=True, gc=False):
+class Namespaced(msgspec.Struct, frozen=True, gc=False):
+    """What every object in a namespace has."""
+
     namespace: str
     name: str
     uid: str
     resource_version: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class Pod(Namespaced, frozen=True, gc=False):
     shape: PodShape
     owner: Owner | None = None
     generate_name: str = ""
@@ -147,10 +156,6 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     annotations: Mapping[str, str] = NO_LABELS
     is_mirror: bool = False
     nominated_node: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -239,11 +244,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
         return Key(self.namespace, self.name)
 
 
-class ReplicaSet(msgspec.Struct, frozen=True, gc=False):
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
+class ReplicaSet(Namespaced, frozen=True, gc=False):
     owner: Owner | None = None
     replicas: int = 0
     pod_template_hash: str = ""
@@ -252,25 +253,13 @@ class ReplicaSet(msgspec.Struct, frozen=True, gc=False):
     created_at: float = 0.0
     deletion_at: float | None = None
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
-
-class Pdb(msgspec.Struct, frozen=True, gc=False):
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
+class Pdb(Namespaced, frozen=True, gc=False):
     match_labels: Mapping[str, str] = NO_LABELS
     match_expressions: tuple[Requirement, ...] = ()
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """An empty selector selects every pod of the namespace (policy/v1)."""
@@ -294,29 +283,13 @@ class Volume(msgspec.Struct, frozen=True, gc=False):
         return Key("", self.name)
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
+class Claim(Namespaced, frozen=True, gc=False):
     volume: str = ""
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
-
-class ConfigMap(msgspec.Struct, frozen=True, gc=False):
+class ConfigMap(Namespaced, frozen=True, gc=False):
     """One of ours (memory, fleet settings): small, kept whole."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     data: Mapping[str, str] = NO_LABELS
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)

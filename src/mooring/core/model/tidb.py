@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mooring.core.model.cluster import NO_LABELS, Key
+from mooring.core.model.cluster import NO_LABELS, Namespaced
 from mooring.core.model.placement import Placement
 
 #: Whole numbers that others write have 64 bits, as recordings keep them.
@@ -35,11 +35,7 @@ class EvictLeaderEntry(msgspec.Struct, frozen=True, gc=False):
     begin_time: str = ""
 
 
-class TidbCluster(msgspec.Struct, frozen=True, gc=False):
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
+class TidbCluster(Namespaced, frozen=True, gc=False):
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     tls: bool = False
@@ -63,10 +59,6 @@ class TidbCluster(msgspec.Struct, frozen=True, gc=False):
     operator_evict_leader: Mapping[str, EvictLeaderEntry] = MappingProxyType({})
     created_at: float = 0.0
     deletion_at: float | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
     def ordinals(self, component: str) -> tuple[int, ...] | None:
         """The members that the spec wants, or None where it does not say how many.
