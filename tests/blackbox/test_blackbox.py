@@ -14,6 +14,7 @@ from mooring.core.engine.recording.reading import read
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
+from mooring.process.blackbox import ring
 from mooring.process.blackbox import writer as blackbox
 from mooring.process.blackbox.file import recordings
 from mooring.process.blackbox.writer import BlackBox, header_of
@@ -111,7 +112,7 @@ def _flush(box):
 
 def test_a_disk_that_does_not_keep_up_stops_the_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(blackbox, "BACKLOG_BYTES", 10)
-    monkeypatch.setattr(blackbox._Files, "_take", lambda self: [])
+    monkeypatch.setattr(blackbox.Files, "_take", lambda self: [])
     box, told = box_in(tmp_path)
     for _ in range(5):
         box.turn(1.0, 1, [Tick()], [])
@@ -173,14 +174,14 @@ def test_a_full_disk_ends_the_recording_in_a_sentence_and_what_was_written_stays
     box, told = box_in(tmp_path)
     box.turn(1.0, 1, [Tick()], [])
     _flush(box)
-    create = blackbox._create
+    create = ring._create
 
     def full(directory, header):
         path, file = create(directory, header)
         file.close()
         return path, Path("/dev/full").open("wb")
 
-    monkeypatch.setattr(blackbox, "_create", full)
+    monkeypatch.setattr(ring, "_create", full)
     box._files.give(msgspec.structs.replace(HEADER, number=1))
     box._files._wake.set()
     box._files.thread.join(5)

@@ -17,13 +17,15 @@ from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.engine.events import Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.recording.checkpoint import Checkpoint, capture, restore
-from mooring.core.engine.recording.memory import BadMemoryError, MemorySnapshot, NotNowError, read
+from mooring.core.engine.recording.memory import STEP, MemorySnapshot, NotNowError
 from mooring.core.engine.recording.reading import read_from_checkpoint
+from mooring.core.engine.recording.remembering import BadMemoryError, read
 from mooring.core.engine.recording.replay import Replay
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import Region
 from mooring.core.queue import Settings
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import BadRecordingError, RecordingFile, header_line, recordings
@@ -153,11 +155,14 @@ SHAPES = [PodShape(cpu_milli=milli) for milli in (1, 2, 3)]
 class Recorded:
     """An engine with a black box, driven by hand."""
 
-    def __init__(self, directory, size):
+    def __init__(self, directory, size, *between):
+        """`between`: later and monotonic."""
         self.told, self.engine, self.now = [], _engine(), 0.0
         header = header_of(Config(), "one", 1_767_225_600.0)
-        self.box = BlackBox(directory, header, size, self.told.append, lambda: capture(self.engine))
+        self.box = BlackBox(directory, header, size, self.told.append, lambda: capture(self.engine), *between)
         self.engine.record = self.box.turn
+        book = self.engine.world.index(SlotBook)
+        book.written = lambda write: self.box.written(SlotBook.__name__, write)
         for kind in KINDS:
             self.give(Listed(kind, tuple(_pod(i) for i in range(500)) if kind is Kind.POD else ()))
         self.give(Features(frozenset({"mix", "home"})), LeaseChanged(leading=True))
@@ -261,6 +266,82 @@ def test_whatever_comes_in_the_world_is_the_same_after_every_turn(seed, tmp_path
             assert replay.put(one) is None
             assert _by_uid(replay.engine.world.pods()) == _by_uid(were.get(one.now, replay.engine.world.pods()))
         assert replay.engine.world.check() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_checkpoint_copied_in_steps_while_others_have_the_loop_replays_bit_for_bit(seed, tmp_path):
+    """O6: each slice is one step; admission writes between them at any moment, and at times the engine takes a turn all
+    the same. From every checkpoint the same comes out, and all that is remembered in the end is equal."""
+    chance, later, ticks = random.Random(seed), [], iter(range(10**9))
+    made = Recorded(tmp_path, 10 << 20, lambda _, call: later.append(call), lambda: float(next(ticks)))
+    book, sliced = made.engine.world.index(SlotBook), 0
+    for turn in range(90):
+        made.give(*(_something(chance, turn) for _ in range(chance.randrange(1, 6))))
+        made.box.begin_part()
+        while later:
+            later.pop(0)()
+            sliced += made.box.copying
+            if made.box.copying and chance.random() < 0.1:
+                book.open(f"owner-{chance.randrange(5)}", made.engine.world, made.now)
+            if made.box.copying and chance.random() < 0.01:
+                made.give(_something(chance, turn))
+    assert sliced > 500
+    for _ in range(200):
+        made.give(Tick())  # until the lists are taken in
+    made.box.close()
+    assert made.told == []
+    numbers, read_from = len(RecordingFile(tmp_path).parts), 0
+    assert numbers >= 3
+    for place in range(numbers):
+        file = RecordingFile(tmp_path)
+        file.parts = file.parts[place:]
+        if place and read_from_checkpoint(file.parts[0].records()) is None:
+            continue
+        read_from += 1
+        played = Playback(file)
+        replay = Replay(played.engine)
+        assert all(replay.put(one) is None for one in played.records)
+        assert rows_of(replay.engine) == rows_of(made.engine)
+        assert remembered(replay.engine) == remembered(made.engine)
+    assert read_from >= 3
+
+
+def remembered(engine):
+    """All that a checkpoint keeps besides the rows, as bytes."""
+    return list(capture(engine).memory.records())
+
+
+def test_no_step_copies_much(tmp_path):
+    """O6: no pause above 5 ms: whatever is remembered, one step copies a hundred values, and a record has some hundreds."""
+    many = {
+        "flat": {i: str(i) for i in range(5000)},
+        "deep": {i: {"a": [i]} for i in range(2000)},
+        "list": [*range(7000)],
+    }
+    snapshot = MemorySnapshot(many, {})
+
+    def copied():
+        return sum(len(node.items) for node in snapshot.nodes)
+
+    before = 0
+    for _ in snapshot.steps:
+        assert copied() - before <= STEP
+        before = copied()
+    assert before >= 5000 + 3 * 2000 + 7000
+    assert read(snapshot.records(), {}, {}) == many
+
+
+def test_a_book_of_many_regions_is_copied_in_steps_and_comes_back(tmp_path):
+    """A million regions are no value that is copied, or made into bytes, in one go."""
+    book, policy = Book(BalancePolicy()), BalancePolicy()
+    for number in range(1, kept.FEW + 300):
+        book.summary.put(Region(number, f"{number:06}", f"{number + 1:06}", size_mib=number))
+    snapshot = MemorySnapshot({"books": {"a": book}}, {})
+    assert sum(1 for _ in snapshot.steps) > 10
+    back = kept.restore(Book(policy), read(snapshot.records(), {}, {})["books"]["a"])
+    assert list(back.summary.regions.values()) == list(book.summary.regions.values())
+    assert (back.summary.by_voters, back.summary._voters) == (book.summary.by_voters, book.summary._voters)
+    assert (back.summary._order, back.summary.bytes) == (book.summary._order, book.summary.bytes)
 
 
 def _by_uid(pods):

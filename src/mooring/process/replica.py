@@ -186,11 +186,10 @@ class Replica:
 
     def _record(self) -> BlackBox:
         header = header_of(self.config, self.identity, self.clock.now())
-        settings = self.config.blackbox
-        engine = self.engine
-        size = settings.size << 20
-        box = BlackBox(Path(settings.dir), header, size, self._stopped_recording, lambda: capture(engine), _later)
-        self.engine.record = box.turn
+        directory, size, engine = Path(self.config.blackbox.dir), self.config.blackbox.size << 20, self.engine
+        told, monotonic = self._stopped_recording, self.clock.monotonic
+        box = BlackBox(directory, header, size, told, lambda: capture(engine), _later, monotonic)
+        self.engine.record, self.shell.held = box.turn, lambda: box.copying
         self.world.index(SlotBook).written = lambda write: box.written(SlotBook.__name__, write)
         return box
 

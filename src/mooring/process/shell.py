@@ -92,13 +92,15 @@ class Shell:
         self._inbox: deque[Event] = deque()
         self._news = TimedEvent(clock)
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since (see `now`).
-        self._anchor = clock.now() - clock.monotonic()
-        self._anchored_at = clock.monotonic()
+        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since (see `now`); and
+        #: when that was last looked at.
+        self._anchored = clock.now() - clock.monotonic(), clock.monotonic()
         #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
         self._rest_until = 0.0
         #: Whether others on the loop should come first just now.
         self.in_a_rush: Callable[[], bool] = lambda: False
+        #: Whether the engine is to be left as it is for a moment.
+        self.held: Callable[[], bool] = lambda: False
         #: Set while stopping: outcomes are still taken in, nothing new is begun.
         self._stopping = False
 
@@ -117,13 +119,14 @@ class Shell:
 
     def now(self) -> float:
         """Wall time as the engine knows it: it neither jumps nor goes back. A clock that was set is followed slowly."""
+        anchor, before = self._anchored
         real = self._clock.monotonic()
-        drift = self._clock.now() - real - self._anchor
+        drift = self._clock.now() - real - anchor
         if abs(drift) > SET_BY_S:
-            most = SLEW * (real - self._anchored_at)
-            self._anchor += max(-most, min(drift, most))
-        self._anchored_at = real
-        return self._anchor + real
+            most = SLEW * (real - before)
+            anchor += max(-most, min(drift, most))
+        self._anchored = anchor, real
+        return anchor + real
 
     @property
     def backlog(self) -> int:
@@ -159,6 +162,8 @@ class Shell:
             await asyncio.wait(waiting, timeout=patience_s)
 
     def _turn(self) -> None:
+        if self.held():
+            return
         self._news.clear()
         events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
         if events or self._is_due():
@@ -173,6 +178,9 @@ class Shell:
         return due is not None and due <= self.now()
 
     async def _pause(self) -> None:
+        if self.held():
+            await asyncio.sleep(0)
+            return
         due = self.engine.next_wakeup()
         if due is not None:
             due = max(due, self.now() + self._rest_until - self._clock.monotonic())

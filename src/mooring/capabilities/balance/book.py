@@ -5,7 +5,7 @@ thousand. A longer list is taken in by parts. Until a part has come the old data
 alone meanwhile is not overwritten by an older range.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mooring.capabilities.balance import pause
@@ -64,6 +64,10 @@ class Book:
         self._leaving: dict[int, tuple[int, float]] = {}
 
     # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def as_value(self) -> Sequence[Any]:
+        """What a checkpoint keeps."""
+        return kept_of(self)
 
     def see(self, view: PdView, at: float) -> None:
         """The latest look at PD: stores, evictions, operators, pauses."""
@@ -245,8 +249,7 @@ class RegionBooks:
 
     def kept(self) -> dict[str, object]:
         """What a checkpoint keeps."""
-        books = {cluster: kept_of(book) for cluster, book in self._books.items()}
-        return {"books": books, "listed": dict(self._listed), "given-way": dict(self._given_way)}
+        return {"books": self._books, "listed": self._listed, "given-way": self._given_way}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self._books = {cluster: restore(Book(self._policy), book) for cluster, book in kept["books"].items()}

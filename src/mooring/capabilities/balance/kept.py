@@ -1,5 +1,6 @@
 """What a checkpoint keeps of a book of regions: plain values, taken at once. There may be many clusters and regions."""
 
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,23 +21,30 @@ BOOK: Final = (
     "_view", "aside_since", "aside_until", "_life_since", "whole_at", "_life", "_rotation",
     "cursor", "_read_at",
 )  # fmt: skip
+#: Regions of a book that is kept as one value.
+FEW: Final = 200
 _store, _store_ids, _book = attrgetter(*STORE), attrgetter(*STORE_IDS), attrgetter(*BOOK)
 _summary_ids = attrgetter(*SUMMARY_IDS)
 
 
-def kept_of(book: "Book") -> tuple[Any, ...]:
-    """While no list of regions is being taken in."""
+def kept_of(book: "Book") -> tuple[Any, ...] | list[Any]:
+    """While no list of regions is being taken in. Of many, the containers themselves: they are copied in steps."""
     summary = book.summary
     placement = None if summary.rules is None else summary.rules.placement
-    stores = tuple((_store(row), tuple(map(tuple, _store_ids(row)))) for row in summary.stores.values())
-    voters = tuple(summary._voters.items()), tuple((k, tuple(v)) for k, v in summary.by_voters.items())  # noqa: SLF001
-    ids = tuple(map(tuple, _summary_ids(summary)))
-    regions = tuple(summary.regions.values()), tuple(summary._order)  # noqa: SLF001
-    seen = tuple(book._seen.items()), tuple(book._leaving.items())  # noqa: SLF001
-    return _book(book), seen, placement, stores, summary.size_mib, voters, ids, regions
+    voters, by_voters = summary._voters, summary.by_voters  # noqa: SLF001
+    order, seen, leaving = summary._order, book._seen, book._leaving  # noqa: SLF001
+    if len(summary.regions) > FEW:
+        stores = [[_store(row), list(_store_ids(row))] for row in summary.stores.values()]
+        ids, regions = list(_summary_ids(summary)), [summary.regions, order]
+        return [_book(book), [seen, leaving], placement, stores, summary.size_mib, [voters, by_voters], ids, regions]
+    of_stores = tuple((_store(row), tuple(map(tuple, _store_ids(row)))) for row in summary.stores.values())
+    of_voters = tuple(voters.items()), tuple((k, tuple(v)) for k, v in by_voters.items())
+    of_ids, of_regions = tuple(map(tuple, _summary_ids(summary))), (tuple(summary.regions.values()), tuple(order))
+    of_seen = tuple(seen.items()), tuple(leaving.items())
+    return _book(book), of_seen, placement, of_stores, summary.size_mib, of_voters, of_ids, of_regions
 
 
-def restore(book: "Book", kept: tuple[Any, ...]) -> "Book":
+def restore(book: "Book", kept: Sequence[Any]) -> "Book":
     """Into one that has seen nothing."""
     values, (seen, leaving), placement, stores, size_mib, (voters, by_voters), ids, (regions, order) = kept
     summary = book.summary
@@ -52,9 +60,11 @@ def restore(book: "Book", kept: tuple[Any, ...]) -> "Book":
             setattr(row, name, value)
         for name, held in zip(STORE_IDS, of_store, strict=True):
             setattr(row, name, dict.fromkeys(held))
-    summary._voters, summary.by_voters = dict(voters), {k: dict.fromkeys(v) for k, v in by_voters}  # noqa: SLF001
+    summary._voters = dict(voters)  # noqa: SLF001
+    summary.by_voters = {k: dict.fromkeys(v) for k, v in dict(by_voters).items()}
     for name, held in zip(SUMMARY_IDS, ids, strict=True):
         setattr(summary, name, dict.fromkeys(held))
+    regions = regions.values() if isinstance(regions, Mapping) else regions
     summary.regions = {region.id: region for region in regions}
     summary.bytes = sum(map(bytes_of, regions))
     summary._order = list(order)  # noqa: SLF001

@@ -12,7 +12,6 @@ values; only the loop here applies them.
 """
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChan
 from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake, Recording
 from mooring.core.engine.lifecycle import Signal, Stage, after
+from mooring.core.engine.recording.brief import Told
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot, soonest
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
@@ -139,13 +139,11 @@ class Engine:
         """What a checkpoint keeps besides the rows of the world. `NotNowError`: a list is being taken in."""
         if self._intake.busy:
             raise NotNowError("a list is being taken in")
-        mine = {name: getattr(self, name) for name in _KEPT}
-        numbers, history = self._numbers.last, self.history.kept()
         return {
-            "engine": mine,
+            "engine": {name: getattr(self, name) for name in _KEPT},
             "decides": self._decides,
-            "numbers": numbers,
-            "history": history,
+            "numbers": self._numbers.last,
+            "history": self.history.kept(),
             "policies": {name: _policy(capability) for name, capability in self.capabilities.items()},
             "rules": self.world.rules,
         }
@@ -178,15 +176,17 @@ class Engine:
     ) -> list[Instruction]:
         """Take several in before deciding: what many of them affect is evaluated once."""
         self.now = max(now, self.now)
-        taken_in, before = tuple(events), self.decisions
-        briefs = self._intake.begin(recorded=self.record is not None)
-        pending = deque(taken_in)
-        while pending:
-            for trigger in self._triggers(pending.popleft(), pending):
+        before = self.decisions
+        told = None if self.record is None else Told(briefly=not self._intake.holds(Kind.POD))
+        for event in events:
+            triggers = self._triggers(event)
+            for trigger in triggers:
                 self._on_trigger(trigger)
+            if told is not None:
+                told.add(event, triggers)
         out = self.work(self.now, enough)
-        if self.record is not None:
-            self.record(now, self.decisions - before, taken_in, out, briefs or {})
+        if self.record is not None and told is not None:
+            self.record(now, self.decisions - before, told.events, out)
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:
@@ -240,17 +240,17 @@ class Engine:
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _triggers(self, event: Event, pending: deque[Event]) -> Iterable[Trigger]:
-        """What an event means for the capabilities. What it brings besides goes to the front of `pending`."""
+    def _triggers(self, event: Event) -> Sequence[Trigger]:
+        """What an event means for the capabilities."""
         match event:
             case Seen() | Gone() | Listed():
                 return self._intake.take(event)
             case Outcome():
                 self._decides.on_outcome(event, self.now)
                 if event.kind is not None and event.object is not None:
-                    pending.appendleft(Seen(event.kind, event.object))
-                elif event.gone is not None:
-                    pending.appendleft(event.gone)
+                    return self._intake.take(Seen(event.kind, event.object))
+                if event.gone is not None:
+                    return self._intake.take(event.gone)
             case PdSeen() | PdLost() | MachinesSeen() | MachinesLost() | RegionsSeen():
                 self._decides.refreshes.answered(event, self.now)
                 self._intake.note(event)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import Briefs, brief
+from mooring.core.engine.recording.brief import Brief
 from mooring.core.model.events import (
     Change,
     KubeEvent,
@@ -19,14 +19,13 @@ from mooring.core.model.events import (
     PdLost,
     PdSeen,
     RegionsSeen,
-    Seen,
 )
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
-#: Told of a turn: when, how many decisions, what came in, what came out, and of some events all that is to be said.
-Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], Briefs], None]
+#: Told of a turn: when, how many decisions, what came in, and what came out.
+Recording = Callable[[float, int, Sequence[Event | Brief], Sequence[Instruction]], None]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 
@@ -38,18 +37,15 @@ class Intake:
         self._behind: dict[Kind, deque[KubeEvent]] = {}
         #: An index has more to take in.
         self._index_busy = False
-        #: While the events of a turn are taken in that is recorded.
-        self._briefs: dict[int, bytes] | None = None
 
     @property
     def busy(self) -> bool:
         """A list is being taken in: the world is consistent, but not complete."""
         return bool(self._parts) or self._index_busy
 
-    def begin(self, *, recorded: bool) -> Briefs | None:
-        """Of a turn."""
-        self._briefs = {} if recorded else None
-        return self._briefs
+    def holds(self, kind: Kind) -> bool:
+        """A list of these is being taken in, and events wait behind it."""
+        return kind in self._parts
 
     def take(self, event: KubeEvent) -> list[Change]:
         if event.kind in self._parts:
@@ -59,17 +55,7 @@ class Intake:
             self._parts[event.kind] = self._world.relist(event)
             self._behind[event.kind] = deque()
             return []
-        changes = self._world.apply(event)
-        if (
-            self._briefs is not None
-            and type(event) is Seen
-            and event.kind is Kind.POD
-            and id(event) not in self._briefs
-        ):
-            said = brief(event.object, changes)
-            if said is not None:
-                self._briefs[id(event)] = said
-        return changes
+        return self._world.apply(event)
 
     def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen) -> None:
         """Take in what is polled rather than watched."""
@@ -89,7 +75,6 @@ class Intake:
 
     def advance(self) -> list[Change]:
         """One part of one list; then what waited behind it. And one part of what an index takes in."""
-        self._briefs = None
         if self._index_busy:
             self._index_busy = self._world.indexes.advance()
         kind = next(iter(self._parts), None)

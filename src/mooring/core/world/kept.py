@@ -18,7 +18,7 @@ def pod_by_uid(world: World) -> Callable[[str], Pod | None]:
     return world._rows.pods.by_uid  # noqa: SLF001
 
 
-def kept_of(world: World) -> dict[str, object]:
+def kept_of(world: World) -> dict[str, Any]:
     tables = {kind: table.kept() for kind, table in world._rows.by_kind.items()}  # noqa: SLF001
     indexes = {of.__name__: i.kept() for of, i in world.indexes.by_class.items() if hasattr(i, "kept")}
     return {"tables": tables, "outside": vars(world._outside), "indexes": indexes}  # noqa: SLF001

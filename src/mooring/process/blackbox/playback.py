@@ -8,9 +8,9 @@ import msgspec
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.recording.checkpoint import restore
-from mooring.core.engine.recording.memory import BadMemoryError
 from mooring.core.engine.recording.reading import read, read_from_checkpoint
 from mooring.core.engine.recording.records import Record
+from mooring.core.engine.recording.remembering import BadMemoryError
 from mooring.core.world.kept import pod_by_uid
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, Part, RecordingFile

@@ -4,22 +4,18 @@ The deciding loop only makes the records: a thread compresses and writes them, a
 full, broken or too slow ends the recording and does not affect decisions.
 
 The directory is a ring: when the part that is being written has an eighth of the bound, the next begins with a
-checkpoint, and the oldest parts make room for it. A checkpoint is captured at the end of a turn and written between the
-turns that follow, so that no turn waits for it.
+checkpoint, and the oldest parts make room for it. A checkpoint is copied at the end of a turn, two milliseconds at a
+time, with others on the loop in between, while the engine takes no turn; it is written between the turns that follow.
 """
 
 import atexit
-import contextlib
 import gc
-import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -27,12 +23,13 @@ import structlog
 import mooring
 from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import NONE, Briefs
+from mooring.core.engine.recording.brief import Brief
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
 from mooring.core.model.instructions import Instruction
-from mooring.process.blackbox.file import SUFFIX, FrameWriter, Header, create, header_line, recordings
+from mooring.process.blackbox.file import Header
+from mooring.process.blackbox.ring import Files
 from mooring.process.settings.config import Config, written_out
 
 log = structlog.get_logger()
@@ -41,19 +38,17 @@ log = structlog.get_logger()
 DECIDING: Final = ("namespace", "features", "queue")
 #: The reason of the Event.
 STOPPED: Final = "blackbox-stopped"
-FLUSH_S: Final = 0.5
-#: So many bytes are written before their time.
-FLUSH_BYTES: Final = 1 << 18
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
 GO_ON_S: Final = 0.02
+#: Turns that become bytes in one go, and how long the first waits for the others: one by one costs twice as much.
+TURNS, TOGETHER_S = 16, 0.2
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
 MAKE_BYTES, CHECKPOINT_BYTES = 16 << 10, 8 << 10
-#: What another process wrote less than that ago may still be written: it is not removed.
-LIVE_S: Final = 5.0
-#: Room is made in steps of this share of the bound; a part grows to that one before the next one begins.
-STEPS, PARTS = 128, 8
-CLOSE_S: Final = 5.0
+#: So long a checkpoint is copied before others have the loop.
+COPY_S: Final = 0.002
+#: A part grows to this share of the bound before the next one begins.
+PARTS: Final = 8
 
 Capture = Callable[[], Captured]
 Later = Callable[[float, Callable[[], None]], object]
@@ -76,12 +71,13 @@ class BlackBox:
         on_stop: Callable[[str], None],
         capture: Capture | None = None,
         later: Later | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`size` in bytes, of all recordings in the directory. `on_stop` is told why, once, from a turn. `capture`: the
         engine as it is; without it there are no checkpoints. `later` calls after some seconds; without it only turns
-        go on with what is still to be made."""
+        go on with what is still to be made, and a checkpoint is copied in one go."""
         self._header = header
-        self._later = later
+        self._later, self._monotonic = later, monotonic
         self._armed = False
         self._on_stop = on_stop
         self._capture = capture
@@ -92,9 +88,12 @@ class BlackBox:
         self._records = Writer()
         #: Records that are still to be made, in order; the header of a part comes before its own.
         self._to_make: deque[Iterator[bytes | Header]] = deque()
+        #: A checkpoint that is being copied, and what was written to an index since it was begun.
+        self._captured: Captured | None = None
+        self._meanwhile: list[Iterator[bytes | Header]] = []
         #: Of the checkpoint that the part begins with: made one by one between turns.
         self._checkpoint: Iterator[bytes] | None = None
-        self._files = _Files(directory, header, size)
+        self._files = Files(directory, header, size)
         atexit.register(self.close)
 
     @property
@@ -105,42 +104,68 @@ class BlackBox:
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(
-        self,
-        now: float,
-        decisions: int,
-        events: Sequence[Event],
-        instructions: Sequence[Instruction],
-        briefs: Briefs = NONE,
+        self, now: float, decisions: int, events: Sequence[Event | Brief], instructions: Sequence[Instruction]
     ) -> None:
-        self._to_make.append(self._records.turn(now, decisions, events, instructions, briefs))
-        self._go_on()
-        if self._files.progress >= (self._header.number, self._part_size):
-            self.begin_part()
+        if self._captured is not None:
+            self._end_copy()  # what is left to be copied has changed
+        self._to_make.append(self._records.turn(now, decisions, events, instructions))
+        if self._later is None or len(self._to_make) >= TURNS:
+            self._go_on()
+        elif not self._armed:
+            self._arm(TOGETHER_S)
 
     def written(self, index: str, write: msgspec.Struct) -> None:
-        self._to_make.append(iter((written_record(index, write),)))
+        """Before it is written."""
+        (self._to_make if self._captured is None else self._meanwhile).append(iter((written_record(index, write),)))
+        if self._captured is not None and not self._captured.memory.first_is_copied:
+            self._end_copy()
 
     def begin_part(self) -> bool:
         """With a checkpoint of this moment. False: not now."""
-        if self._capture is None or self._checkpoint is not None or self.stopped:
+        if self._capture is None or self._captured is not None or self._checkpoint is not None or self.stopped:
             return False
+        try:
+            self._captured = self._capture()
+        except NotNowError:
+            return False
+        self._copy()
+        return not self.stopped
+
+    @property
+    def copying(self) -> bool:
+        """A checkpoint is being copied: if the engine takes a turn now, it is copied again after that turn."""
+        return self._captured is not None
+
+    def _copy(self) -> None:
+        """Some steps of copying a checkpoint; the next ones once others have had the loop."""
+        captured, until = self._captured, self._monotonic() + COPY_S
+        if captured is None:
+            return
         collects = gc.isenabled()
         gc.disable()  # what is made here stays for a while, and looking for garbage in it takes longer than making it
         try:
-            captured = self._capture()
+            for _ in captured.memory.steps:
+                if self._later is not None and self._monotonic() >= until:
+                    self._later(0.0, self._copy)
+                    return
+            self._to_make.append(self._part(captured))
+            self._checkpoint = iter(())
         except NotNowError:
-            return False
+            pass
         except Exception as error:
             # A bug in the recording must not affect decisions.
             log.exception("blackbox.defect")
             self.stopped = f"a checkpoint could not be made: {type(error).__name__}: {error}"
-            return False
         finally:
             if collects:
                 gc.enable()
-        self._checkpoint = iter(())
-        self._to_make.append(self._part(captured))
-        return True
+        self._end_copy()
+
+    def _end_copy(self) -> None:
+        """What was written meanwhile comes after the checkpoint, or there is none."""
+        self._captured = None
+        self._to_make += self._meanwhile
+        self._meanwhile.clear()
 
     def _part(self, captured: Captured) -> Iterator[Header]:
         """Made in its place among the records: what was to be made before belongs to the part before."""
@@ -162,9 +187,15 @@ class BlackBox:
         self._make(MAKE_BYTES)
         if self._files.waiting > BACKLOG_BYTES:
             self.stopped = f"the disk is too slow: {BACKLOG_BYTES >> 20} MB wait to be written"
-        if (self._to_make or self._checkpoint is not None) and self._later is not None and not self._armed:
+        if self._files.progress >= (self._header.number, self._part_size):
+            self.begin_part()
+        if (self._to_make or self._checkpoint is not None) and not self._armed:
+            self._arm(GO_ON_S)
+
+    def _arm(self, seconds: float) -> None:
+        if self._later is not None:
             self._armed = True
-            self._later(GO_ON_S, self._on_time)
+            self._later(seconds, self._on_time)
 
     def _make(self, at_most: float) -> None:
         try:
@@ -194,6 +225,7 @@ class BlackBox:
         if not self._told:
             self._told = True
             self.stopped = self.stopped or self._files.stopped
+            self._end_copy()
             self._to_make.clear()
             self._checkpoint = None
             self._files.stop()
@@ -201,141 +233,8 @@ class BlackBox:
 
     def close(self) -> None:
         """Write what is there."""
+        self._end_copy()
         if not self.stopped:
             self._make(inf)
         self._files.close()
         atexit.unregister(self.close)
-
-
-class _Files:
-    """The ring on the disk, and the thread that writes it."""
-
-    def __init__(self, directory: Path, header: Header, size: int) -> None:
-        self._directory, self._size = directory, size
-        #: Why nothing is written any more; "": it is.
-        self.stopped = ""
-        #: The files of this process, oldest first.
-        self.paths: list[Path] = []
-        #: The part that is being written, and how many bytes of it are.
-        self.progress = (header.number, 0)
-        #: Made, and not yet written. One thread appends, the other takes from the left.
-        self._made: deque[bytes | Header] = deque((header,))
-        self._given = self._taken = 0
-        self._file: BinaryIO | None = None
-        self._frames = FrameWriter()
-        #: So long the file may become before room is made again.
-        self._granted = 0
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self.thread = threading.Thread(target=self._write_all, name="blackbox", daemon=True)
-        self.thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes."""
-        return self._given - self._taken
-
-    def give(self, record: bytes | Header) -> None:
-        self._made.append(record)
-        if isinstance(record, bytes):
-            self._given += len(record)
-            if self.waiting > FLUSH_BYTES:
-                self._wake.set()
-
-    def stop(self) -> None:
-        self._made.clear()
-        self._closing.set()
-        self._wake.set()
-
-    def close(self) -> None:
-        self._closing.set()
-        self._wake.set()
-        self.thread.join(CLOSE_S)
-
-    # ── The thread ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _write_all(self) -> None:
-        closing = False
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            while not (closing or self.stopped):
-                closing = self._closing.is_set()
-                for records in self._take():
-                    if isinstance(records, Header):
-                        self._begin(records)
-                    elif self._file is not None:
-                        self._put(self._frames.frame(records))
-                if not closing:
-                    self._wake.wait(FLUSH_S)
-                    self._wake.clear()
-        except OSError as error:
-            self.stopped = f"{self._directory}: {error.strerror or error}"
-        finally:
-            if self._file is not None:
-                with contextlib.suppress(OSError):  # it tries once more to write what did not fit
-                    self._file.close()
-
-    def _take(self) -> Iterator[Header | list[bytes]]:
-        """All that was made by now: records together, headers in their places."""
-        records: list[bytes] = []
-        for _ in range(len(self._made)):
-            try:
-                record = self._made.popleft()
-            except IndexError:  # cleared meanwhile: the recording has stopped
-                break
-            if isinstance(record, bytes):
-                records.append(record)
-                self._taken += len(record)
-                continue
-            if records:
-                yield records
-                records = []
-            yield record
-        if records:
-            yield records
-
-    def _begin(self, header: Header) -> None:
-        if self._file is not None:
-            self._file.close()
-        path, self._file = _create(self._directory, header)
-        self.paths.append(path)
-        self._frames, self.progress, self._granted = FrameWriter(), (header.number, 0), 0
-        self._put(header_line(header))
-
-    def _put(self, data: bytes) -> None:
-        number, written = self.progress
-        if self.stopped or self._file is None:
-            return
-        if written + len(data) > self._granted:
-            self._granted = written + len(data) + self._size // STEPS
-            if not self._room(self._granted):
-                return
-        self._file.write(data)
-        self._file.flush()
-        self.progress = (number, written + len(data))
-
-    def _room(self, wanted: int) -> bool:
-        """Whether this file may grow to so many bytes; the oldest make room for it, but not the part before it: it is
-        what can be read until the checkpoint of this one is whole."""
-        needed = self.paths[-2:]
-        others = [(path, path.stat().st_size) for path in recordings(self._directory) if path != needed[-1]]
-        total = wanted + sum(size for _, size in others)
-        for path, size in sorted(others, key=lambda other: other[0] in self.paths):
-            if total <= self._size:
-                break
-            if path not in needed and (path in self.paths or time.time() - path.stat().st_mtime > LIVE_S):
-                path.unlink(missing_ok=True)
-                self.paths = [mine for mine in self.paths if mine != path]
-                total -= size
-        if total > self._size:
-            self.stopped = f"its bound of {self._size >> 20} MB (blackbox.size) is reached"
-        return not self.stopped
-
-
-def _create(directory: Path, header: Header) -> tuple[Path, BinaryIO]:
-    name = re.sub(r"[^A-Za-z0-9.-]+", "_", header.identity)[:100]
-    stamp = datetime.fromtimestamp(header.process_at, UTC).strftime("%Y%m%dT%H%M%SZ")
-    for again in ("", *(f"-{number}" for number in range(2, 100))):
-        path = directory / f"{name}-{stamp}-{header.number:04}{again}{SUFFIX}"
-        if not path.exists():
-            break
-    return path, create(path)

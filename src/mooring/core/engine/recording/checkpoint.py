@@ -1,18 +1,31 @@
 """All that an engine knows and remembers at the end of a turn: with it and what comes after, the same is decided.
 
-`capture` is quick: rows are put aside only if they change before they are read, values are shared, not copied. It
-becomes bytes part by part, later (`core.engine.recording`). `restore` puts it into an engine that has seen nothing.
+`capture` is quick: rows are put aside only if they change before they are read, values are shared, and the rest is
+copied in short steps. It becomes bytes part by part, later (`core.engine.recording`). `restore` puts it into an engine
+that has seen nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.recording.memory import MemorySnapshot, read
+from mooring.core.engine.recording.memory import MemorySnapshot
+from mooring.core.engine.recording.remembering import read
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
 from mooring.core.world import kept as world_kept
+from mooring.core.world.read import WorldRead
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """An index that is also written from outside the engine, and that can repeat a recorded write."""
+
+    write_class: type[msgspec.Struct]
+
+    def redo(self, write: Any, world: WorldRead) -> None: ...
 
 
 class Captured(msgspec.Struct, frozen=True):
@@ -30,7 +43,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 def capture(engine: Engine) -> Captured:
-    """As of now. `NotNow`: after the next turn, perhaps."""
+    """As of now. The engine takes no turn until the last of `memory.steps` is done. `NotNowError`: after the next turn,
+    perhaps."""
     return Captured(engine.now, world_kept.rows_of(engine.world), _snapshot(engine))
 
 
@@ -44,4 +58,6 @@ def restore(engine: Engine, checkpoint: Checkpoint) -> None:
 
 def _snapshot(engine: Engine) -> MemorySnapshot:
     # A change of the world's own state while nothing is taken in: none. So both are of one moment.
-    return MemorySnapshot({"engine": engine.kept(), "world": world_kept.kept_of(engine.world)}, engine.anchors())
+    kept, indexes = world_kept.kept_of(engine.world), engine.world.indexes.by_class.values()
+    written = [kept["indexes"][type(index).__name__] for index in indexes if isinstance(index, Writable)]
+    return MemorySnapshot({"engine": engine.kept(), "world": kept}, engine.anchors(), written)

@@ -1,40 +1,36 @@
 """Soft state as values: what a checkpoint keeps of the engine besides the rows of the world, and how it comes back.
 
-`MemorySnapshot(roots)` holds the state of this moment: containers and mutable objects are copied, frozen values are
-shared. It is quick; turning it into bytes (`records`) may then take any time. `read(records)` makes the same
-objects again, with the same ones shared. What an object keeps are its attributes, or what its `kept()` says; then its
-`restore(kept)` takes them back. `anchors` are parts that are there already on both sides and are only referred to.
-
-A recording is untrusted input: only classes of `mooring.core` and `mooring.capabilities` are instantiated, and only
-structs and enums by calling them.
+`MemorySnapshot(roots)` holds the state of this moment: containers and mutable objects are copied, values are shared.
+It is copied in `steps`, each of them short, and nothing may change until the last is done; turning it into bytes
+(`records`) may then take any time. `remembering.read` makes the same objects again, with the same ones shared. What an
+object keeps are its attributes, or what its `kept()` says; then its `restore(kept)` takes them back. One that says
+`as_value()` is kept as that. `anchors` are parts that are there already on both sides and are only referred to.
 """
 
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
-#: Values in one record, at most.
+#: Values in one record, at most, and copied in one step.
 PART: Final = 500
+STEP: Final = 100
+#: So many bytes of a struct count as one value more.
+VALUE_BYTES: Final = 32
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
-_OURS: Final = ("mooring.core.", "mooring.capabilities.")
-_CONTAINERS: Final[Mapping[str, type]] = {
+OURS: Final = ("mooring.core.", "mooring.capabilities.")
+CONTAINERS: Final[Mapping[str, type]] = {
     "dict": dict, "OrderedDict": OrderedDict, "list": list, "set": set, "deque": deque
 }  # fmt: skip
 
 
 class NotNowError(Exception):
     """Something is half done that cannot be kept (a list is being taken in): try again after the next turn."""
-
-
-class BadMemoryError(ValueError):
-    """Not what this version keeps; in words."""
 
 
 def name_of(of: type) -> str:
@@ -56,11 +52,6 @@ def _is_closed(of: type[msgspec.Struct]) -> bool:
         return not any(_is_open(info) for info in _types(msgspec.inspect.type_info(of), set()))
     except TypeError:  # several structs where a field may hold any of them
         return False
-
-
-@cache
-def _decoder(of: type[msgspec.Struct]) -> "msgspec.msgpack.Decoder[Any]":
-    return msgspec.msgpack.Decoder(of)
 
 
 def _types(info: Any, seen: set[type]) -> Iterator[Any]:
@@ -103,42 +94,73 @@ class _Node:
 
 
 class MemorySnapshot:
-    def __init__(self, roots: Mapping[str, object], anchors: Mapping[str, object]) -> None:
+    def __init__(
+        self, roots: Mapping[str, object], anchors: Mapping[str, object], first: Iterable[object] = ()
+    ) -> None:
+        """`first` of all these are copied, with what they hold: others may change them while the rest is copied."""
         self._anchors = {id(value): name for name, value in anchors.items()}
         self._held: list[object] = [roots, anchors]
         self._of: dict[int, _Node] = {}
+        self._to_copy: deque[tuple[_Node, Any]] = deque()
         self.nodes: list[_Node] = []
-        self._take(dict(roots))
+        self.first_is_copied = False
+        self.steps = self._copy_all(dict(roots), first)
+
+    def _copy_all(self, roots: dict[str, object], first: Iterable[object]) -> Iterator[None]:
+        self._take(roots)
+        of_roots = self._to_copy.popleft()
+        for value in first:
+            self._take(value)
+        yield from self._copy()
+        self.first_is_copied = True
+        self._to_copy.append(of_roots)
+        yield from self._copy()
+
+    def _copy(self) -> Iterator[None]:
+        while self._to_copy:
+            node, value = self._to_copy.popleft()
+            if isinstance(value, list | set | deque):
+                node.items, rest = [], iter(value)
+                while some := list(islice(rest, STEP)):
+                    node.items += some if _all_values(some) else map(self._take, some)
+                    yield
+                continue
+            node.items, rest = {}, iter(self._parts_of(value).items())
+            while pairs := dict(islice(rest, STEP)):
+                known = _all_values(pairs.values())
+                node.items.update(pairs if known else {key: self._take(one) for key, one in pairs.items()})
+                yield
+
+    def _parts_of(self, value: Any) -> Mapping[Any, Any]:
+        if hasattr(value, "kept"):
+            self._held.append(kept := value.kept())  # so that its parts keep their identity
+            return kept  # type: ignore[no-any-return]
+        return value if isinstance(value, dict) else _attributes(value)
 
     def _take(self, value: Any) -> Any:
-        """The value itself where it cannot change, else its node."""
+        """The value itself where it cannot change, else its node: what is in it is copied in a later step."""
         of: type = type(value)
         if _is_value(of) or id(value) in self._anchors:
             return value
+        if hasattr(of, "as_value"):
+            self._held.append(value := value.as_value())
+            return self._take(value)
         known = self._of.get(id(value))
-        if known is not None:
-            return known
-        node = self._of[id(value)] = _Node(len(self.nodes), _name(of), getattr(value, "maxlen", None))
-        self.nodes.append(node)
-        if hasattr(of, "kept"):
-            kept = value.kept()
-            self._held.append(kept)  # so that its parts keep their identity
-            node.items = self._pairs(kept)
-        elif isinstance(value, dict):
-            node.items = self._pairs(value)
-        elif isinstance(value, list | set | deque):
-            node.items = list(value) if _all_values(value) else [self._take(one) for one in value]
-        else:
-            node.items = self._pairs(_attributes(value))
-        return node
+        if known is None:
+            known = self._of[id(value)] = _Node(len(self.nodes), _name(of), getattr(value, "maxlen", None))
+            self.nodes.append(known)
+            self._to_copy.append((known, value))
+        return known
 
-    def _pairs(self, of: Mapping[Any, Any]) -> dict[Any, Any]:
-        return dict(of) if _all_values(of.values()) else {key: self._take(value) for key, value in of.items()}
+    def _whole(self) -> list[_Node]:
+        for _ in self.steps:
+            pass
+        return self.nodes
 
     def records(self) -> Iterator[bytes]:
         """Some nodes, or a part of one: about `PART` values each, those inside of others counted."""
         plain, parts = _Writer(self._anchors), list[tuple[int, str, int | None, list[Any]]]()
-        for node in self.nodes:
+        for node in self._whole():
             parts.append((node.number, node.name, node.maxlen, []))
             for value in _flat(node):
                 if plain.count >= PART:
@@ -149,7 +171,7 @@ class MemorySnapshot:
 
     def shapes(self) -> dict[str, frozenset[str]]:
         """The attributes of each class of objects."""
-        return {n.name: frozenset(n.items) for n in self.nodes if ":" in n.name and isinstance(n.items, dict)}
+        return {n.name: frozenset(n.items) for n in self._whole() if ":" in n.name and isinstance(n.items, dict)}
 
 
 def _flat(node: _Node) -> Iterator[Any]:
@@ -163,9 +185,9 @@ def _all_values(values: Iterable[object]) -> bool:
 
 
 def _name(of: type) -> str:
-    if _CONTAINERS.get(of.__name__) is of:
+    if CONTAINERS.get(of.__name__) is of:
         return of.__name__
-    if not of.__module__.startswith(_OURS):
+    if not of.__module__.startswith(OURS):
         raise NotNowError(f"a {of.__qualname__} cannot be kept")
     return name_of(of)
 
@@ -189,6 +211,7 @@ class _Writer:
     def __init__(self, anchors: Mapping[int, str]) -> None:
         self._anchors = anchors
         self._written: dict[int, int] = {}
+        self._looked_at: set[type] = set()
         #: Values written so far; set back by the code that counts.
         self.count = 0
 
@@ -214,8 +237,12 @@ class _Writer:
     def _new(self, of: Any, value: Any) -> list[Any]:
         match value:
             case msgspec.Struct():
+                if of not in self._looked_at:
+                    self._looked_at.add(of)
+                    self.count += PART  # looking at a class for the first time takes longer than a hundred values
                 if _is_closed(of):
-                    return ["read", name_of(of), _encoder.encode(value)]
+                    self.count += len(encoded := _encoder.encode(value)) // VALUE_BYTES
+                    return ["read", name_of(of), encoded]
                 return ["made", name_of(of), *(self.value(getattr(value, name)) for name in of.__struct_fields__)]
             case tuple() if of is tuple:
                 return ["tuple", *map(self.value, value)]
@@ -227,112 +254,3 @@ class _Writer:
                 return ["dict", *(self.value(one) for pair in value.items() for one in pair)]
             case _:
                 raise TypeError(f"a {of.__qualname__} cannot be kept")
-
-
-# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@cache
-def _class(name: str) -> type:
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module) if module.startswith(_OURS) else None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type):
-        raise BadMemoryError(f"there is no {name} in this version")
-    return found
-
-
-def read(
-    records: Iterable[bytes], anchors: Mapping[str, object], shapes: Mapping[str, frozenset[str]]
-) -> dict[str, Any]:
-    """The roots again. `shapes`: what this version keeps of its classes; another version's is refused in words."""
-    parts = [part for record in records for part in msgspec.msgpack.decode(record)]
-    reader = _Reader(anchors)
-    contents: dict[int, tuple[Any, list[Any]]] = {}
-    for number, name, maxlen, values in parts:
-        if number not in contents:
-            reader.nodes[number] = _empty(name, maxlen)
-            contents[number] = (name, [])
-        contents[number][1].extend(values)
-    # In the order in which they were written: values refer back by number.
-    filled = {number: [reader.value(one) for one in values] for number, (_, values) in contents.items()}
-    for number, values in reversed(filled.items()):
-        _fill(reader.nodes[number], contents[number][0], values, shapes)
-    roots: dict[str, Any] = reader.nodes[0]
-    return roots
-
-
-def _empty(name: str, maxlen: int | None) -> Any:
-    if name == "deque":
-        return deque(maxlen=maxlen)
-    if name in _CONTAINERS:
-        return _CONTAINERS[name]()
-    of = _class(name)
-    return of(**dict.fromkeys(of.__struct_fields__)) if issubclass(of, msgspec.Struct) else of.__new__(of)
-
-
-def _fill(node: Any, name: str, values: list[Any], shapes: Mapping[str, frozenset[str]]) -> None:
-    if name in {"list", "deque"}:
-        node.extend(values)
-    elif name == "set":
-        node.update(values)
-    else:
-        pairs = dict(zip(values[::2], values[1::2], strict=True))
-        if name in shapes and shapes[name] != pairs.keys():
-            differ = ", ".join(sorted(shapes[name] ^ pairs.keys()))
-            raise BadMemoryError(f"{name} is kept otherwise in this version ({differ})")
-        if hasattr(node, "restore"):
-            node.restore(pairs)
-        elif isinstance(node, dict):
-            node.update(pairs)
-        else:
-            for attribute, value in pairs.items():
-                setattr(node, attribute, value)
-
-
-class _Reader:
-    def __init__(self, anchors: Mapping[str, object]) -> None:
-        self.nodes: dict[int, Any] = {}
-        self._anchors = anchors
-        self._read: list[Any] = []
-
-    def value(self, plain: Any) -> Any:
-        if not isinstance(plain, list):
-            return plain
-        what, *rest = plain
-        match what:
-            case "node":
-                return self.nodes[rest[0]]
-            case "enum":
-                return _kind_of(rest[0], Enum)(rest[1])
-            case "again":
-                return self._read[rest[0]]
-            case "anchor":
-                return self._anchors[rest[0]]
-        made = self._new(what, rest)
-        self._read.append(made)
-        return made
-
-    def _new(self, what: str, rest: list[Any]) -> Any:
-        match what:
-            case "read":
-                return _decoder(_kind_of(rest[0], msgspec.Struct)).decode(rest[1])
-            case "made":
-                struct = _kind_of(rest[0], msgspec.Struct)
-                return struct(**dict(zip(struct.__struct_fields__, map(self.value, rest[1:]), strict=True)))
-            case "dict":
-                values = [self.value(one) for one in rest]
-                return dict(zip(values[::2], values[1::2], strict=True))
-            case "tuple" | "list" | "set" | "frozenset":
-                of = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}[what]
-                return of(map(self.value, rest))
-            case _:
-                raise BadMemoryError(f"{what!r} is not a kind of value")
-
-
-def _kind_of(name: str, base: type) -> Any:
-    of = _class(name)
-    if not issubclass(of, base):
-        raise BadMemoryError(f"{name} is no {base.__name__}")
-    return of

@@ -9,7 +9,6 @@ that the world knew before the turn, only what moves goes. The world into which 
 A checkpoint goes in parts, too, between the turns that follow it.
 """
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
@@ -19,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import NONE, Briefs
+from mooring.core.engine.recording.brief import BRIEF, Brief, Moved, Same
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.model.cluster import (
     Claim,
@@ -131,8 +130,6 @@ def _plain(value: object) -> object:
 
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
-#: How an array begins in msgpack: 0xDD, and how many there are.
-_ARRAY: Final = struct.Struct(">BI")
 
 
 class Writer:
@@ -149,36 +146,20 @@ class Writer:
         self._fresh: list[tuple[int, str, object]] = []
 
     def turn(
-        self,
-        now: float,
-        decisions: int,
-        events: Sequence[Event],
-        instructions: Iterable[Instruction],
-        briefs: Briefs = NONE,
+        self, now: float, decisions: int, events: Sequence[Event | Brief], instructions: Iterable[Instruction]
     ) -> Iterator[bytes]:
         """The records of a turn; one, unless a long list came in or pods of a new shape or owner."""
-        for event in events:
-            if isinstance(event, Listed) and len(event.objects) > PART:
-                rest = iter(event.objects)
-                while part := list(islice(rest, PART)):
-                    yield from self._part(event.kind, part)
-        taken_in = self._events(events, briefs)
-        yield from self._shared()
-        came_out = _encoder.encode([(type(one).__name__, one) for one in instructions])
-        begins = _encoder.encode((Tag.TURN, now, decisions, None, None))[:-2]
-        yield b"".join((begins, _ARRAY.pack(0xDD, len(taken_in)), *taken_in, came_out))
-
-    def _events(self, events: Sequence[Event], briefs: Briefs) -> list[bytes]:
-        taken_in: list[bytes] = []
-        for event in events:
-            brief = briefs.get(id(event))
-            if brief is not None:
-                taken_in.append(brief)
-                continue
-            taken_in.append(_encoder.encode(self._event(event)))
-            if isinstance(event, Listed | Outcome):
-                briefs = NONE  # what came in with it is not what the world knew before the turn
-        return taken_in
+        taken_in: Sequence[object] = events
+        if not BRIEF.issuperset(map(type, events)):
+            for event in events:
+                if isinstance(event, Listed) and len(event.objects) > PART:
+                    rest = iter(event.objects)
+                    while part := list(islice(rest, PART)):
+                        yield from self._part(event.kind, part)
+            taken_in = [event if isinstance(event, Moved | Same) else self._event(event) for event in events]
+            yield from self._shared()
+        came_out = [(type(one).__name__, one) for one in instructions]
+        yield _encoder.encode((Tag.TURN, now, decisions, taken_in, came_out))
 
     def _part(self, kind: Kind, part: list[Any]) -> Iterator[bytes]:
         if kind is not Kind.POD:

@@ -1,21 +1,12 @@
 """A recording put through an engine once more: the same instructions come out, or the first that differs is named."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.recording.checkpoint import Writable
 from mooring.core.engine.recording.records import BadRecordError, Record, Turn, Written, plain_of
-from mooring.core.world.read import WorldRead
-
-
-@runtime_checkable
-class Writable(Protocol):
-    """An index that is also written from outside the engine, and that can repeat a recorded write."""
-
-    write_class: type[msgspec.Struct]
-
-    def redo(self, write: Any, world: WorldRead) -> None: ...
 
 
 class Difference(msgspec.Struct, frozen=True):
