@@ -45,6 +45,29 @@ async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):
         assert environment.placement.interrupted() == 0
 
 
+async def test_a_persons_scheduler_on_that_very_store_survives_a_restart_of_pd(lab, tmp_path):
+    """E3: PD lists its schedulers one by one when it comes back, just when we begin on the store that a person evicts:
+    the restart is made, and the scheduler is there afterwards."""
+    async with ReleasedEnvironment(lab, tmp_path) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        await environment.pd.add_evict_leader(1)
+        uid = await environment.uid("demo-tikv-0")
+        restarting = asyncio.ensure_future(environment.placement.restart())
+        await asyncio.sleep(6.0)
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", RESTART)
+        await restarting
+
+        async def over():
+            new = await environment.uid("demo-tikv-0")
+            left = [one for one in await environment.left_overs() if not one.startswith("evict-leader")]
+            return new not in {"", uid} and await environment._all_ready() and not left
+
+        await eventually(over, tell=environment.logs)
+        assert await environment.placement.evicting() == (1,)
+        assert environment.placement.interrupted() == 0
+
+
 async def test_a_restart_while_tidb_operator_upgrades(lab, tmp_path):
     """E3, E7: it waits for the upgrade and ends with it; never two away, nothing left."""
     async with ReleasedEnvironment(lab, tmp_path) as environment, environment.operator:
