@@ -1,12 +1,48 @@
 """Writes new entries of the engine's history as log lines and metrics."""
 
+from typing import Final
+
 import structlog
 
-from mooring.core.engine.history import History
+from mooring.core.engine.history import History, HistoryEntry
 from mooring.process.metrics import Metrics
-from mooring.process.operator_times import Lifetimes
 
 log = structlog.get_logger()
+
+ENDS: Final = frozenset({"finished", "failed", "canceled", "timeout"})
+
+
+class Lifetimes:
+    """How long operators wait and run: from queued to promoted, from promoted to ended."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        #: Operator → when its present stretch began. Dropped when we no longer lead: its end is not seen then.
+        self._since: dict[str, float] = {}
+        self._running: set[str] = set()
+
+    def take(self, entry: HistoryEntry) -> None:
+        match entry.verb:
+            case "queued":
+                self._since[entry.id] = entry.at
+            case "promoted":
+                self._observe("mooring_operator_wait_seconds", entry)
+                self._since[entry.id] = entry.at
+                self._running.add(entry.id)
+            case verb if verb in ENDS:
+                # One that ends without having run was only ever waiting.
+                if entry.id in self._running:
+                    self._observe("mooring_operator_run_seconds", entry)
+                self._running.discard(entry.id)
+                self._since.pop(entry.id, None)
+            case "follows":
+                self._since.clear()
+                self._running.clear()
+
+    def _observe(self, name: str, entry: HistoryEntry) -> None:
+        since = self._since.get(entry.id)
+        if since is not None:
+            self._metrics.observe(name, {"source": entry.source}, max(0.0, entry.at - since))
 
 
 class HistoryLog:
@@ -20,7 +56,7 @@ class HistoryLog:
         for entry in self._history.take_fresh():
             self._lifetimes.take(entry)
             self._metrics.count("mooring_history_entries_total", {"verb": entry.verb})
-            if entry.verb in {"finished", "failed", "canceled", "timeout"}:
+            if entry.verb in ENDS:
                 labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
                 self._metrics.count("mooring_operators_total", labels)
             log.info(

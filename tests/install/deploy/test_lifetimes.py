@@ -1,8 +1,8 @@
 """How long operators waited and ran is measured from the story."""
 
 from mooring.core.engine.history import HistoryEntry
+from mooring.process.history_log import Lifetimes
 from mooring.process.metrics import Metrics
-from mooring.process.operator_times import Lifetimes
 
 
 def test_waiting_and_running_are_told_apart():

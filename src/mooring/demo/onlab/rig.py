@@ -1,17 +1,41 @@
 """`sim.environment.Environment` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube.config import Connection
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.fixtures import LabFixtures
 from mooring.demo.onlab.mirror import Mirror
 from mooring.demo.onlab.process import RunningProcess
 from mooring.process.replica import Replica
 from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline, TimelineClock
+from mooring.sandbox.cloud import Cloud
+from mooring.sandbox.controllers.tidb.operator import TidbOperator
+from mooring.sandbox.kubelet import Kubelets
+from mooring.sandbox.pd import SandboxPd
+from mooring.sandbox.reading import Reading
+
+
+class _Machines:
+    """What the cloud switches off. kwok plays a kubelet for as long as there is a Node: the cloud deletes it anyway."""
+
+    def silence(self, node: str) -> None:
+        """Its Node goes with it, a moment later."""
+
+
+class LabFixtures(Reading):
+    """The cluster as acts read it: the mirror, and beside it what no API server has (PD, machines, a cloud)."""
+
+    def __init__(self, timeline: Timeline, store: Mirror) -> None:
+        self.timeline = timeline
+        self.store = store
+        self.pd: dict[tuple[str, str], SandboxPd] = {}
+        self.sabakan: Any = None
+        self.cloud = Cloud(timeline, store, cast("Kubelets", _Machines()), delete_after_s=1.0)
+        self.tidb_operator = TidbOperator(timeline, store, self.pd)
 
 
 class LabRig:
