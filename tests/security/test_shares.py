@@ -3,12 +3,20 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.operators import eviction_operator
+from mooring.capabilities.drain.evict import node_cost
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.live.retirement.evict_pod import evict_operator
+from mooring.capabilities.handoff.operators import eviction_operator, restart_for
+from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.capabilities.home.capability import Home
-from mooring.core.model.cluster import Key
+from mooring.core.model.cluster import Key, Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Seen
 from mooring.core.model.kinds import Kind
+from mooring.core.model.operator import Operator
+from mooring.core.model.tidb import Store
 from mooring.core.queue import Queue
+from mooring.core.queue.audit import audit
+from mooring.core.world.world import World
 from mooring.process.assemble import queue_settings
 from mooring.process.settings.config import Config
 from tests.core.engine.test_hostile import Wants, lead, move
@@ -109,3 +117,87 @@ def test_a_mark_that_recovery_stumbles_over_stops_nobody():
     engine = lead(stumbles, lambda where, error: told.append((where, repr(error))))
     assert told == [("fleet recovery of a mark", "KeyError('before')")]
     assert {"alpha", "good"} < engine.running.keys() and len(engine.running) == 3
+
+
+def moves(queue, namespace, numbers, node=""):
+    """So many moves of one namespace, each of its own workload; none of them ends."""
+    for n in numbers:
+        cost = {f"workload/{namespace}/Deployment/app{n}": 1, "mix": 1, f"share/mix/{namespace}": 1}
+        cost |= node_cost(node or f"n{n}", namespace)
+        names = {"id": f"{namespace}/{n}", "subject": f"pod/{namespace}/{n}", "quota": namespace}
+        queue.submit(Operator(source="mix", kind="move-replica", phases=(cost,), **names))
+
+
+@pytest.fixture
+def full(queue):
+    """Two namespaces have taken all ten places."""
+    queue.set_limit("mix", 10)
+    for namespace in ("evil", "vile"):
+        moves(queue, namespace, range(2 * ELEVEN))
+    assert len(queue.running) == 10 and not audit(queue)
+    return queue
+
+
+def test_the_next_place_is_for_the_namespace_that_has_none(full):
+    """However many the others want: only one of each waits, and of those that have some, none."""
+    moves(full, "good", range(ELEVEN))
+    assert list(full.waiting) == ["good/0"]
+    moves(full, "third", range(ELEVEN))
+    full.finish("evil/3")
+    moves(full, "evil", (3, 30, 31))
+    full.finish("evil/4")
+    assert full.is_running("good/0") and full.is_running("third/0") and not audit(full)
+
+
+def test_there_is_place_for_others_on_a_node(queue):
+    """Five may leave one node at once, of one namespace four."""
+    queue.set_limit("mix", 10)
+    moves(queue, "evil", range(ELEVEN), node="n7")
+    assert len(queue.running) == 4 and not queue.waiting
+    moves(queue, "good", range(1), node="n7")
+    assert queue.is_running("good/0")
+
+
+def test_a_node_that_is_to_be_emptied_has_no_shares(queue):
+    """What has no limit is nobody's: all of them leave."""
+    moves(queue, "evil", range(1), node="n7")
+    queue.set_limit("mix", 100)
+    queue.set_limit("node/n7", None)
+    moves(queue, "evil", range(1, ELEVEN), node="n7")
+    assert len(queue.running) == ELEVEN and not audit(queue)
+    queue.reset_limit("node/n7")
+    assert queue.limit("share/node/n7/evil") == 16 and not audit(queue)
+
+
+def test_restarts_that_never_end_leave_the_node_to_others(queue):
+    """Clusters of one namespace on one node, whose members never come back; another namespace restarts its own."""
+
+    def restart(cluster):
+        member = Pod(cluster.namespace, f"{cluster.name}-tikv-0", str(cluster), "1", PodShape(), node="n7")
+        operator = restart_for(cluster, member, Request(key="key", value=DELETE_POD), Store(1, ""))
+        queue.submit(msgspec.structs.replace(operator, id=str(cluster)))
+
+    for n in range(ELEVEN):
+        restart(Key("evil", f"c{n}"))
+    restart(Key("good", "demo"))
+    assert queue.is_running("good/demo") and len(queue.running) == 5
+
+
+def test_pods_of_one_namespace_on_a_retiring_machine_stop_no_other(queue):
+    """One of them is blocked by its budget for an hour, and the others of its workload wait behind it."""
+
+    def leave(namespace, count):
+        world = World()
+        owner = Workload(Kind.STATEFUL_SET, namespace, "db", f"{namespace}-db", "1", replicas=count)
+        world.apply(Seen(Kind.STATEFUL_SET, owner))
+        for n in range(count):
+            mine = Owner("StatefulSet", "db", owner.uid)
+            member = Pod(namespace, f"db-{n}", f"{namespace}-{n}", "1", PodShape(), owner=mine, node="n7")
+            world.apply(Seen(Kind.POD, member))
+            operator = evict_operator(member, world, FleetPolicy(), "1", "retiring", NOW)
+            queue.submit(msgspec.structs.replace(operator, id=f"{namespace}/{n}"))
+
+    leave("evil", 2 * ELEVEN)
+    assert len(queue.running) == 1 and len(queue.waiting) == 10
+    leave("good", 1)
+    assert queue.is_running("good/0")

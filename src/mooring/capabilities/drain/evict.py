@@ -8,7 +8,16 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
 #: What one pod that leaves a node takes of `node/<name>`.
-NODE_COST: Final = 4
+_NODE_COST: Final = 4
+
+
+def node_cost(node: str, namespace: str = "") -> dict[str, int]:
+    """What a pod takes that leaves this node; named, its namespace leaves some of it to others."""
+    if not node:
+        return {}
+    target = f"node/{node}"
+    share = {f"share/{target}/{namespace}": _NODE_COST} if namespace else {}
+    return {target: _NODE_COST, **share}
 
 
 def closed_budget(pod: Pod, world: WorldRead) -> Pdb | None:

@@ -8,7 +8,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.capabilities.drain.evict import NODE_COST
+from mooring.capabilities.drain.evict import node_cost
 from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
 from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.capabilities.handoff.situation import DELETING
@@ -102,9 +102,7 @@ def _restart_operator(
     id_: str = "",
 ) -> Operator:
     subject = pod_subject(Key(cluster.namespace, pod))
-    cost = {tikv_target(cluster): 1}
-    if node:
-        cost[f"node/{node}"] = NODE_COST
+    cost = {tikv_target(cluster): 1, **node_cost(node, cluster.namespace if deadline is None else "")}
     return Operator(
         id=id_,
         source="handoff",

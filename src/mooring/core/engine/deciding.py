@@ -247,7 +247,7 @@ class Deciding:
                 self._operators.add(operator)
                 self.say(now, "promoted", operator_id, operator)
                 self.worklist.step(operator_id)
-                self._make_room(operator.source)
+                self._make_room(operator)
             case Ended():
                 self._ended(event, on, now)
 
@@ -264,11 +264,12 @@ class Deciding:
         capability = self._capability_of(operator)
         if capability.name in on:
             self._mark_affected(capability, OperatorEnded(operator), now, now + MOMENT_S if idle else None)
-        self._make_room(operator.source)
+        self._make_room(operator)
 
-    def _make_room(self, source: str) -> None:
-        for slot in self._cap_backlog.ready(source):
-            self.worklist.evaluate(slot, "room")
+    def _make_room(self, operator: Operator) -> None:
+        for source in self._capability_of(operator).sources:  # they may have one share
+            for slot in self._cap_backlog.ready(source):
+                self.worklist.evaluate(slot, "room")
 
     # ── Switched off, recovered ───────────────────────────────────────────────────────────────────────────────────
 

@@ -71,6 +71,10 @@ class Lane:
         """Nothing is charged here and nothing waits here: dropping it loses nothing."""
         return not (self.used or self.running or len(self.queue) > self.dead or self.parked or self.facts)
 
+    def fits(self, need: int) -> bool:
+        """Whether the last in line would have room now."""
+        return need <= self.room and self.front == len(self.queue)
+
     def waiting(self) -> Iterator[OperatorRecord]:
         return (record for record in self.queue if record.state == WAITING)
 

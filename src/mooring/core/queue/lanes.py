@@ -31,12 +31,16 @@ class LaneTable(dict[str, Lane]):
         self.settings = settings
         #: Limits that follow the target itself rather than the settings.
         self.limits: dict[str, int | None] = {}
+        #: Target → the shares of it that have a lane.
+        self.shares: dict[str, dict[str, None]] = {}
         self._sweep_at = _SWEEP_AT
 
     def __missing__(self, target: str) -> Lane:
         if len(self) >= self._sweep_at:
             self._sweep()
         lane = self[target] = Lane(target, self.limit(target))
+        if targets.is_share(target):
+            self.shares.setdefault(targets.shared(target), {})[target] = None
         return lane
 
     def kept(self) -> dict[str, object]:
@@ -54,12 +58,24 @@ class LaneTable(dict[str, Lane]):
         vars(self).update(attributes)
 
     def limit(self, target: str) -> int | None:
+        if targets.is_share(target):
+            whole = self.limit(targets.shared(target))
+            return whole and max(1, whole * 4 // 5)
         return self.limits[target] if target in self.limits else self.settings.limit(target)
+
+    def following(self, target: str) -> list[Lane]:
+        """The lanes whose limits follow this target's: its own, and those of its shares."""
+        return [self[name] for name in (target, *self.shares.get(target, ()))]
 
     def _sweep(self) -> None:
         """Workloads and nodes come and go: drop unused lanes now and then."""
         for name in [name for name, lane in self.items() if lane.idle]:
             del self[name]
+            if targets.is_share(name):
+                parts = self.shares[targets.shared(name)]
+                del parts[name]
+                if not parts:
+                    del self.shares[targets.shared(name)]
         self._sweep_at = max(_SWEEP_AT, 2 * len(self))
 
 
@@ -69,6 +85,7 @@ class Lanes:
         self.facts = FactBook(self.table)
         #: Those that fit on every target they touch.
         self.ready: list[OperatorRecord] = []
+        self._crowding: list[OperatorRecord] = []
         self._records = records
 
     # ── Standing in line ──────────────────────────────────────────────────────────────────────────────────────────
@@ -84,6 +101,21 @@ class Lanes:
             if cost[target] > cap:
                 return Reason.NEVER_FITS, f"needs {cost[target]} on {target}, whose limit is {cap}"
         return None
+
+    def crowded(self, claims: tuple[str, ...], cost: Mapping[str, int]) -> str:
+        """Why an operator may not wait: what waits reserves room ahead of all others, so the first of a share may wait
+        for what all of them use, and more are let in while there is room for them. Those that facts keep out reserve
+        nothing."""
+        table = self.table
+        for share, amount in cost.items():
+            if not targets.is_share(share) or (lane := table[share]).idle:
+                continue
+            shared = table[targets.shared(share)]
+            if (lane.fits(amount) and shared.fits(amount)) or self.facts.keeps_out(self.facts.need(claims, cost)):
+                continue
+            full = shared if lane.fits(amount) else lane
+            return f"{lane.used} on {share} already, and {full.name} ({full.limit}) has no room for more"
+        return ""
 
     def enter(self, record: OperatorRecord) -> None:
         """Let it stand in line at its key, or park it. It is counted as waiting already."""
@@ -129,8 +161,16 @@ class Lanes:
                     self._park(record)
             for record in list(lane.parked.values()):
                 if not self.facts.keeps_out(record.need):
+                    if self.crowded(record.claims, record.cost):
+                        self._crowding.append(record)
+                        continue
                     self.leave(record)
                     self.enter(record)
+
+    def crowding(self) -> list[OperatorRecord]:
+        """Those that facts no longer keep out, and that are more than their share: they may be proposed again."""
+        found, self._crowding = self._crowding, []
+        return [record for record in found if record.parked and record.state == WAITING]
 
     # ── Running ───────────────────────────────────────────────────────────────────────────────────────────────────
 

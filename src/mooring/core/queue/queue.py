@@ -135,8 +135,7 @@ class Queue:
         if wrong or op.id in records.by_id:
             events.append(Rejected(op.id, self.now, Reason.INVALID, wrong or f"id {op.id} is in use"))
             return
-        claims = claims_of(op)
-        cost = charges(op.phases[0])
+        claims, cost = claims_of(op), charges(op.cost)
         replaced: list[OperatorRecord] = []
         for claim in claims:
             holder = records.by_claim.get(claim)
@@ -151,7 +150,7 @@ class Queue:
             if amount > table[target].cap and (verdict := lanes.misfit(cost, claims)):
                 events.append(Rejected(op.id, self.now, *verdict))
                 return
-        if full := self._cap_reached(op, replaced):
+        if full := self.overfull(op, replaced):
             events.append(Rejected(op.id, self.now, Reason.TOO_MANY_WAITING, full))
             return
         for holder in replaced:
@@ -164,17 +163,16 @@ class Queue:
     def _busy(self, op: Operator, claim: str, holder: OperatorRecord) -> Rejected:
         return Rejected(op.id, self.now, targets.busy_reason(claim), f"{claim} is claimed by op {holder.operator.id}")
 
-    def _cap_reached(self, op: Operator, replaced: Sequence[OperatorRecord]) -> str:
-        cap = self.settings.cap(op.source)
-        if cap is None:
-            return ""
-        mine = (op.source, op.quota)
+    def overfull(self, op: Operator, replaced: Sequence[OperatorRecord] = ()) -> str:
+        """Why no more of its source, or of its share, may wait; "" when it may."""
+        cap, mine = self.settings.cap(op.source), (op.source, op.quota)
         count = self.records.waiting_count.get(mine, 0)
-        if replaced:
-            waiting = (r.operator for r in replaced if r.state == WAITING and not r.parked)
-            count -= sum((o.source, o.quota) == mine for o in waiting)
-        whose = f"{op.source} of {op.quota}" if op.quota else op.source
-        return f"{count} of {whose} wait already, {cap} may" if count >= cap else ""
+        for one in replaced:
+            count -= one.state == WAITING and not one.parked and (one.operator.source, one.operator.quota) == mine
+        if cap is not None and count >= cap:
+            whose = f"{op.source} of {op.quota}" if op.quota else op.source
+            return f"{count} of {whose} wait already, {cap} may"
+        return self._lanes.crowded(claims_of(op), op.cost)
 
     def resume(self, op: Operator, phase: int = 0) -> list[Event]:
         """Take in, as running, what ran before we looked: no room is asked for, only its claims must be free."""
@@ -261,9 +259,9 @@ class Queue:
         return self._follow_limit(target)
 
     def _follow_limit(self, target: str) -> list[Event]:
-        lane = self.lanes[target]
-        changed = lane.limit != self._lanes.table.limit(target)
-        return self._cancel_misfits(self._lanes.resize([lane])) if changed else self._pass([])
+        table = self._lanes.table
+        changed = table.following(target) if table[target].limit != table.limit(target) else ()
+        return self._cancel_misfits(self._lanes.resize(changed) if changed else ())
 
     def set_fact(self, target: str, subject: str, amount: int, detail: str = "") -> list[Event]:
         """Charge what is already broken. One fact per target and subject; a new one replaces the old, 0 clears it."""
@@ -282,6 +280,8 @@ class Queue:
         lanes = self._lanes
         if lanes.facts.dirty:
             lanes.settle()
+            for record in lanes.crowding():
+                self._end(record, How.CANCELED, Reason.TOO_MANY_WAITING, "others of its share came first", events)
         ready = lanes.ready
         if ready:
             if len(ready) > 1:

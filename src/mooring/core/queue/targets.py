@@ -20,6 +20,16 @@ def is_store(target: str) -> bool:
     return target.startswith("store/") or target.isdecimal()
 
 
+def is_share(target: str) -> bool:
+    """What one namespace may have of something that all of them use: `share/<what>/<namespace>`."""
+    return target.startswith("share/")
+
+
+def shared(share: str) -> str:
+    """What a share is of."""
+    return share.removeprefix("share/").rpartition("/")[0]
+
+
 def store_target(cluster: str, store: int) -> str:
     """`store/<cluster>/<id>`; without a cluster (a replay knows only one) the bare id."""
     return f"store/{cluster}/{store}" if cluster else str(store)

@@ -101,16 +101,18 @@ def test_a_housekeeping_move_waits_behind_a_notice():
     is let through first, and housekeeping goes on when it has passed."""
 
     async def scenario(stage: Stage) -> None:
-        for name in ("idle", "busy"):
-            stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
+        for namespace, name in (("office", "idle"), (NAMESPACE, "busy")):
+            stage.cluster.deployment(namespace, name, 2, labels=switched_on("all-in-spot"))
         await stage.rig.sleep(30.0)
         leader = stage.rig.leader()
         assert leader is not None
         interrupted = stage.cluster.nodes_of(NAMESPACE, "busy")
         # Both want the one place that housekeeping has; the first takes it and is held by a budget, the other waits.
-        stage.cluster.pdb(NAMESPACE, "idle", {"app": "idle"}, min_available=2)
+        stage.cluster.pdb("office", "idle", {"app": "idle"}, min_available=2)
         await stage.rig.sleep(5.0)
-        relabel(stage.rig, Kind.DEPLOYMENT, "idle", {MODE: "all-in-on-demand"})
+        stage.cluster.store.patch(
+            Kind.DEPLOYMENT, "office", "idle", {"metadata": {"labels": {MODE: "all-in-on-demand"}}}
+        )
         await stage.rig.until(lambda: [o.source for o in _running(leader)] == ["mix"])
         relabel(stage.rig, Kind.DEPLOYMENT, "busy", {MODE: "all-in-on-demand"})
         await stage.rig.until(lambda: any(o.source == "mix" for o in leader.engine.waiting.values()))
@@ -123,7 +125,7 @@ def test_a_housekeeping_move_waits_behind_a_notice():
         await stage.rig.until(lambda: any(o.source == "spot" for o in _running(leader)))
         assert waiting == {o.subject for o in leader.engine.waiting.values() if o.source == "mix"}, "it still waits"
         await stage.rig.sleep(125.0)
-        stage.cluster.store.delete(Kind.PDB, NAMESPACE, "idle")
+        stage.cluster.store.delete(Kind.PDB, "office", "idle")
         await stage.rig.until(lambda: physical(stage.rig, "busy") == ["on-demand"] * 2, 600.0)
 
     Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1)), on_demand=4, spot=6).play(scenario)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from mooring.capabilities.drain.evict import NODE_COST
+from mooring.capabilities.drain.evict import node_cost
 from mooring.capabilities.drain.readiness import is_ready
 from mooring.capabilities.handoff.facts import pod_subject
 from mooring.capabilities.handoff.policy import HandoffPolicy
@@ -110,7 +110,8 @@ def workload_target(cluster: Key, component: str) -> str:
 def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: str = "") -> Operator:
     subject = pod_subject(pod.key)
     restarts = request.value == DELETE_POD
-    cost = {workload_target(cluster, component): 1, **({f"node/{pod.node}": NODE_COST} if pod.node else {})}
+    room = node_cost(pod.node, cluster.namespace if request.deadline is None else "")
+    cost = {workload_target(cluster, component): 1, **room}
     return Operator(
         id=id_,
         source=SOURCE,

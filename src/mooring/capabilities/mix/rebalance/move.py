@@ -16,7 +16,7 @@ import msgspec
 
 from mooring.capabilities.drain import detach as detaching
 from mooring.capabilities.drain.detach import DETACH, EVICT, is_detached, mark_on
-from mooring.capabilities.drain.evict import NODE_COST, blocked_by_budget
+from mooring.capabilities.drain.evict import blocked_by_budget, node_cost
 from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
 from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.interruption.notices import mark_of
@@ -59,12 +59,10 @@ def operator(
 ) -> Operator:
     """`takes_room`: it needs its workload's room, at least until its replacement has been asked for."""
     room = {target_of(workload): 1} if takes_room else {}
-    rest = {f"node/{pod.node}": NODE_COST} if pod.node else {}
+    rest = node_cost(pod.node, "" if source == SPOT else pod.namespace)
     if deadline is None and (source == SPOT or way == EVICT):
-        rest |= {
-            ALL_MOVES: 1,
-            share_of(pod.namespace): 1,
-        }  # the quicker way goes as far as its workload's own surge allows
+        # The quicker way goes as far as its workload's own surge allows.
+        rest |= {ALL_MOVES: 1, f"share/{ALL_MOVES}/{pod.namespace}": 1}
     phases: tuple[Mapping[str, int], ...] = ({**room, **rest},)
     if way == DETACH and room:
         # Once detached, the replacement that is not Ready yet is a fact of its own.
@@ -92,11 +90,6 @@ def operator(
             "class": wanted.value,
         },
     )
-
-
-def share_of(namespace: str) -> str:
-    """Of all moves, what one namespace may have under way: the pods of one do not make all others wait."""
-    return f"{ALL_MOVES}/{namespace}"
 
 
 def mark_for(op: Operator, pod: Pod, now: float, way: str) -> Mark:

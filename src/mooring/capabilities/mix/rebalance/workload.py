@@ -17,7 +17,7 @@ from mooring.capabilities.mix.rebalance.case import Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Diagnosis
 from mooring.capabilities.mix.rebalance.health import facts_of, is_fast
 from mooring.capabilities.mix.rebalance.misplaced import Candidate, carries_ours, fix_slots, unmark
-from mooring.capabilities.mix.rebalance.move import ALL_MOVES, operator, read_back, share_of
+from mooring.capabilities.mix.rebalance.move import ALL_MOVES, operator, read_back
 from mooring.capabilities.mix.targets import Target
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
@@ -99,8 +99,7 @@ class Rebalance:
 
     def _limits(self) -> dict[str, int | None]:
         mine = self.mix.limit_of(self.workload, self.world, self.now)
-        share = max(1, self.pace.at_once * 4 // 5)
-        return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once, share_of(self.workload.namespace): share}
+        return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once}
 
     def _again_at(self, case: Case) -> float | None:
         """Also when a pod that is Ready becomes available, and when one that finds no node has waited long enough."""

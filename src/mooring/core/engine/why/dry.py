@@ -74,8 +74,5 @@ def queue_refusal(engine: Engine, operator: Operator) -> tuple[Reason, str] | No
             return Reason.TARGET_PAUSED, f"{target} is paused: its limit is 0"
         if limit is not None and cost > limit:
             return Reason.NEVER_FITS, f"needs {cost} on {target}, whose limit is {limit}"
-    cap = queue.settings.cap(operator.source)
-    waiting = queue.waiting_of(operator.source, operator.quota)
-    if cap is not None and waiting >= cap:
-        return Reason.TOO_MANY_WAITING, f"{waiting} of {operator.source} wait already, {cap} may"
-    return None
+    full = queue.overfull(operator)
+    return (Reason.TOO_MANY_WAITING, full) if full else None

@@ -110,6 +110,7 @@ def evict_operator(
     return Operator(
         id=id_,
         source=SOURCE,
+        quota=pod.namespace,
         kind=EVICT_POD,
         subject=subject,
         claims=(subject,),
