@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.model.times import clock
-from mooring.rehearse.losses import Meter, breach, majority
+from mooring.rehearse.losses import Meter, breach, columns, majority
 
 
 def test_a_figure_that_falls_and_comes_back_is_one_span() -> None:
@@ -61,3 +61,22 @@ def test_times_and_majorities_read_as_people_say_them() -> None:
     """O4: 0:42, 12:05, 1:02:30; more than half."""
     assert [clock(s) for s in (0, 42.4, 725, 3750)] == ["0:00", "0:42", "12:05", "1:02:30"]
     assert [majority(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
+
+
+def test_a_table_without_room_is_told_row_by_row() -> None:
+    """O4: at sixty columns a table is not torn at its words: each row is a block, a line for each of its cells."""
+    rows = [
+        ("WORKLOAD", "WANTED", "SHORT FOR"),
+        ("Deployment shop/web", "5", "6:28"),
+        ("Deployment shop/api", "3", "–"),
+    ]
+    assert columns(rows, 60) == columns(rows)
+    assert columns(rows, 30) == [
+        "  workload   Deployment shop/web",
+        "  wanted     5",
+        "  short for  6:28",
+        "",
+        "  workload   Deployment shop/api",
+        "  wanted     3",
+        "  short for  –",
+    ]

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of, settings
 from mooring.cli.numbers import Jobs, Whole
-from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines
+from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines, width
 from mooring.cli.rehearse_flags import Setup, explained
 from mooring.cli.rehearse_flags import demo as demo_snapshot
 from mooring.cli.rehearse_sweep import sweep
@@ -126,7 +126,7 @@ def play(
     if output is Format.JSON:
         print_json(outcome)
     else:
-        print_lines(render(outcome, everything=everything))
+        print_lines(render(outcome, everything=everything, room=width()))
     return Exit.DONE if outcome.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 
@@ -167,7 +167,7 @@ def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output:
     if output is Format.JSON:
         print_json(found)
     else:
-        print_lines(render(found))
+        print_lines(render(found, width()))
     return Exit.DONE if found.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mooring.core.model.times import clock
+from mooring.process.terminal.wrap import block
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -111,7 +112,9 @@ def majority(count: int) -> int:
     return count // 2 + 1
 
 
-def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table, indented by two."""
+def columns(rows: Sequence[tuple[str, ...]], room: int | None = None) -> list[str]:
+    """A table, indented by two; where it has no room in so many columns, each row as a block of lines."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    if room is not None and 2 * len(widths) + sum(widths) > room:
+        return [f"  {line}".rstrip() for row in rows[1:] for line in (*block(rows[0], row, room - 2), "")][:-1]
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -23,7 +23,8 @@ _LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before
 _HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
 
 
-def render(outcome: RehearsalOutcome, *, everything: bool = False) -> list[str]:
+def render(outcome: RehearsalOutcome, *, everything: bool = False, room: int | None = None) -> list[str]:
+    """`room`: columns that there are; None: any number."""
     played = outcome.played
     return [
         outcome.answer,
@@ -31,7 +32,7 @@ def render(outcome: RehearsalOutcome, *, everything: bool = False) -> list[str]:
         *_head(outcome),
         *_broken(outcome),
         *_not_played(played),
-        *_interrupted(played, everything=everything),
+        *_interrupted(played, room, everything=everything),
         *_tikv(played),
         *_pods(played),
         *_room(played, everything=everything),
@@ -72,7 +73,7 @@ def _not_played(played: Observed) -> Iterator[str]:
         yield from (f"  {one.words}" for one in played.not_played)
 
 
-def _interrupted(played: Observed, *, everything: bool) -> Iterator[str]:
+def _interrupted(played: Observed, room: int | None, *, everything: bool) -> Iterator[str]:
     if not played.interrupted:
         yield from ("", f"INTERRUPTED  none of {played.workloads} workloads")
         return
@@ -82,7 +83,7 @@ def _interrupted(played: Observed, *, everything: bool) -> Iterator[str]:
         ("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")
     ]
     rows += [_row(one) for one in shown]
-    yield from columns(rows)
+    yield from columns(rows, room)
     if len(shown) < len(played.interrupted):
         yield f"  {len(shown)} of {len(played.interrupted)}, --all"
 

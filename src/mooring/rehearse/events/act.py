@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.exits import UserError
+from mooring.core.model.spelling import did_you_mean
 
 NOTICE_S: Final = 120.0
 #: How many names an error lists.
@@ -82,6 +83,12 @@ def listed(names: Iterable[str]) -> str:
         return "none"
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return " ".join(ordered[:SHOWN]) + more
+
+
+def there_are(typed: str, names: Iterable[str]) -> str:
+    """What the snapshot has instead, and which of it was probably meant."""
+    known = list(names)
+    return f"there are {listed(known)}{did_you_mean(typed, known)}"
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -17,7 +17,8 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.spelling import did_you_mean
-from mooring.rehearse.events.act import LOSSES, PLANNED, Act, BadEventError, Name, Options, listed, natural
+from mooring.core.model.times import clock
+from mooring.rehearse.events.act import LOSSES, PLANNED, Act, BadEventError, Name, Options, listed, natural, there_are
 from mooring.rehearse.events.operations import operation
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.snapshot.stores import tikv_pods
@@ -106,7 +107,7 @@ def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act
     found = [_name(node) for node in nodes if labels_of(node).get(key) == rack]
     if not found:
         known = {labels_of(node)[key] for node in nodes if key in labels_of(node)}
-        raise BadEventError(f"no rack {rack!r} by label {key}; there are {listed(known)}")
+        raise BadEventError(f"no rack {rack!r} by label {key}; {there_are(rack, known)}")
     where = "rack" if key != RACK_LABELS[-1] else "zone"
     title = f"{where} {rack} is lost: {listed(found)}"
     return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found), label=key)
@@ -116,9 +117,9 @@ def _zone_lost(name: Name, zone: str, snapshot: Snapshot, away_s: float, after_s
     found = [_name(node) for node in snapshot.of(Kind.NODE) if labels_of(node).get(ZONE) == zone]
     if not found:
         known = {labels_of(node).get(ZONE, "") for node in snapshot.of(Kind.NODE)} - {""}
-        raise BadEventError(f"no zone {zone!r} by label {ZONE}; there are {listed(known)}")
+        raise BadEventError(f"no zone {zone!r} by label {ZONE}; {there_are(zone, known)}")
     lost = name is Name.ZONE_LOST
-    title = f"zone {zone} is {'lost' if lost else f'cut off from the network for {away_s:g} s'}: {listed(found)}"
+    title = f"zone {zone} is {'lost' if lost else f'cut off from the network for {clock(away_s)}'}: {listed(found)}"
     return Act(name=name, after_s=after_s, title=title, nodes=tuple(found), away_s=0.0 if lost else away_s)
 
 
@@ -142,7 +143,7 @@ def pools(snapshot: Snapshot, rules: CapacityRules) -> dict[str, list[str]]:
 def _node_lost(node: str, snapshot: Snapshot, after_s: float) -> Act:
     known = [_name(one) for one in snapshot.of(Kind.NODE)]
     if node not in known:
-        raise BadEventError(f"no node {node!r} in the snapshot; there are {listed(known)}")
+        raise BadEventError(f"no node {node!r} in the snapshot; {there_are(node, known)}")
     return Act(name=Name.NODE_LOST, after_s=after_s, title=f"node {node} is lost", nodes=(node,))
 
 
@@ -152,7 +153,7 @@ def _spot_gone(pool: str, snapshot: Snapshot, rules: CapacityRules, options: Opt
     found = known.get(pool, []) if pool else [_name(n) for n in nodes if any(_name(n) in of for of in known.values())]
     if pool and not found:
         raise BadEventError(
-            f"no spot pool {pool!r} (by label {' or '.join(POOL_LABELS)}); there are {listed(filter(None, known))}"
+            f"no spot pool {pool!r} (by label {' or '.join(POOL_LABELS)}); {there_are(pool, filter(None, known))}"
         )
     if not found:
         keys = " or ".join(label.key for label in rules.labels)
@@ -188,7 +189,8 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
     chosen = serials or with_node[:count]
     for serial in chosen:
         if serial not in known:
-            raise BadEventError(f"no machine {serial!r} in the snapshot; those with a node are {listed(with_node)}")
+            known_ones = f"those with a node are {listed(with_node)}{did_you_mean(serial, with_node)}"
+            raise BadEventError(f"no machine {serial!r} in the snapshot; {known_ones}")
         if known[serial].state not in RETIRABLE:
             raise BadEventError(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
     if len(chosen) < count:
@@ -204,7 +206,7 @@ def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
     wanted = [key for key in clusters if named in {str(key), key.name}]
     if len(wanted) != 1:
         words = "is there more than once" if wanted else "is not in the snapshot"
-        raise BadEventError(f"TidbCluster {named!r} {words}; there are {listed(str(key) for key in clusters)}")
+        raise BadEventError(f"TidbCluster {named!r} {words}; {there_are(named, map(str, clusters))}")
     key = wanted[0]
     if not any((shot.namespace, shot.cluster) == (key.namespace, key.name) for shot in snapshot.pds):
         raise BadEventError(

@@ -4,8 +4,8 @@ from typing import Final
 
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.core.model.spelling import did_you_mean
-from mooring.rehearse.events.act import Act, BadEventError, Name, Options, listed
+from mooring.core.model.times import clock
+from mooring.rehearse.events.act import Act, BadEventError, Name, Options, listed, there_are
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.controllers import podstate
 
@@ -39,14 +39,14 @@ def operation(name: Name, arguments: list[str], snapshot: Snapshot, options: Opt
         case _:
             if named:
                 raise BadEventError(f"{name} takes nothing behind it (here: {named})")
-            title = f"the API server is away for {options.away_s:g} s"
+            title = f"the API server is away for {clock(options.away_s)}"
             return Act(name=name, after_s=after_s, title=title, away_s=options.away_s)
 
 
 def _node(named: str, snapshot: Snapshot) -> str:
     known = [one["metadata"]["name"] for one in snapshot.of(Kind.NODE)]
     if named not in known:
-        raise BadEventError(f"no node {named!r} in the snapshot{did_you_mean(named, known)}; there are {listed(known)}")
+        raise BadEventError(f"no node {named!r} in the snapshot; {there_are(named, known)}")
     return named
 
 
@@ -62,7 +62,7 @@ def _rolling_update(named: str, snapshot: Snapshot, after_s: float) -> Act:
     found = [key for key in keys if key.name == name and namespace in {"", key.namespace}]
     if len(found) != 1:
         words = "is there more than once" if found else "is not in the snapshot"
-        raise BadEventError(f"{kind} {rest!r} {words}; there are {listed(str(key) for key in keys)}")
+        raise BadEventError(f"{kind} {rest!r} {words}; {there_are(rest, map(str, keys))}")
     key = found[0]
     target = (kind.value, key.namespace, key.name)
     if kind is Kind.TIDB_CLUSTER:  # its TiDB servers: TiKV is restarted one by one, with `restart`
@@ -77,8 +77,8 @@ def _pd_away(named: str, snapshot: Snapshot, options: Options, after_s: float) -
     known = [f"{shot.namespace}/{shot.cluster}" for shot in snapshot.pds]
     found = [one for one in known if not named or named in {one, one.partition("/")[2]}]
     if not found:
-        raise BadEventError(f"no PD {named or 'at all'} in the snapshot; there are {listed(known)}")
-    title = f"PD of {listed(found)} is away for {options.away_s:g} s"
+        raise BadEventError(f"no PD {named or 'at all'} in the snapshot; {there_are(named, known)}")
+    title = f"PD of {listed(found)} is away for {clock(options.away_s)}"
     pds = tuple((one.partition("/")[0], one.partition("/")[2]) for one in found)
     return Act(name=Name.PD_AWAY, after_s=after_s, title=title, pds=pds, away_s=options.away_s)
 

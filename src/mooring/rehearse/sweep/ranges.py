@@ -127,7 +127,7 @@ def _workloads(runs: Sequence[Run]) -> list[WorkloadRange]:
     return sorted(found, key=lambda one: (-one.short_s.worst, one.workload))
 
 
-def render(ranged: Ranges) -> list[str]:
+def render(ranged: Ranges, room: int | None = None) -> list[str]:
     counts = ", ".join(f"{count} {name}" for name, count in ranged.verdicts.items())
     lines = [ranged.answer, ""]
     lines += [f"{'rehearsed' if at == 0 else '':<10}  {title}" for at, title in enumerate(ranged.events)]
@@ -146,4 +146,4 @@ def render(ranged: Ranges) -> list[str]:
         short = " / ".join(clock(s) for s in (one.short_s.worst, one.short_s.median, one.short_s.best))
         lowest = " / ".join(f"{n:g}" for n in (one.lowest.worst, one.lowest.median, one.lowest.best))
         rows.append((one.workload, str(one.wanted), short, lowest, f"{one.not_over} of {ranged.seeds}"))
-    return [*lines, *columns(rows)]
+    return [*lines, *columns(rows, room)]
