@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.operators import eviction_for
+from mooring.capabilities.handoff.operators import eviction_for, read_back
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, request_of
 from mooring.capabilities.handoff.tikv.eviction import next_eviction_step
@@ -333,11 +333,13 @@ def test_a_scheduler_that_came_between_our_mark_and_ours_outlives_the_cluster():
     assert world.view.evicting == (1,)
 
 
-def test_a_scheduler_of_ours_from_before_a_restart_is_ours():
-    """E4: what the mark says is all that a new leader knows, and it ends what was begun."""
+@pytest.mark.parametrize("deadline", [None, 9e9])
+def test_a_scheduler_of_ours_from_before_a_restart_is_ours(deadline):
+    """E5: what the mark says is all that a new leader knows, and it ends what was begun, under a notice too."""
     world, running = reach("evicting")
-    resumed = change(running.operator, reason=Reason.RESUMED)
-    running = OperatorRecord(operator=resumed, promoted_at=world.now)
+    ((name, mark),) = marks_of(world.tc).items()
+    resumed, *_ = read_back(world.tc.key, name, change(mark, deadline=deadline))
+    running = OperatorRecord(operator=resumed.operator, promoted_at=world.now)
     assert outlives(world, running) == ()
 
 

@@ -77,7 +77,8 @@ def eviction_operator(
         steps=EVICTION_STEPS,
         phases=({store: STORE_COST, **exclusive}, *held),
         deadline=deadline,
-        reason=reason if deadline is None else Reason.DEADLINE,
+        # What was read back from a mark says so, with a deadline too: its scheduler is ours to end.
+        reason=Reason.DEADLINE if deadline is not None and reason is Reason.ASKED else reason,
         detail=detail,
         args=_args(cluster, pod, uid, store_id, value, key),
     )
