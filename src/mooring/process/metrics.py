@@ -69,6 +69,8 @@ class Metrics:
             name: Counter(name.removesuffix("_total"), text, labels, registry=self.registry)
             for name, (text, labels) in COUNTERS.items()
         }
+        #: The series counted so far, by name and labels: to look one up costs more than to count.
+        self._counted: dict[tuple[str, tuple[tuple[str, str], ...]], Counter] = {}
         #: Gauges of capabilities, in which a role or constraint may come and go.
         self._theirs = {name: told for one in descriptors() for name, told in one.gauges.items()}
         self._gauges = {
@@ -91,8 +93,12 @@ class Metrics:
             self._gauges["mooring_operators_running"].labels(source)
 
     def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(by)
+        series = (name, tuple(labels.items()))
+        counter = self._counted.get(series)
+        if counter is None:
+            counter = self._counters[name]
+            counter = self._counted[series] = counter.labels(**labels) if labels else counter
+        counter.inc(by)
 
     def gauge(self, name: str, labels: Mapping[str, str], value: float) -> None:
         gauge = self._gauges[name]

@@ -6,8 +6,6 @@ It knows nothing of limits: the queue lets pass what fits.
 """
 
 from collections.abc import Callable, Iterator
-from heapq import nlargest, nsmallest
-from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -104,11 +102,11 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def fullest(rows: Iterator[StoreSummary], score: Score, count: int = FULLEST) -> list[StoreSummary]:
-    return [row for _, _, row in nlargest(count, ((score(r), -r.id, r) for r in rows), key=itemgetter(0, 1))]
+    return sorted(rows, key=lambda row: (-score(row), row.id))[:count]
 
 
 def emptiest(rows: Iterator[StoreSummary], score: Score, count: int = EMPTIEST) -> list[StoreSummary]:
-    return [row for _, _, row in nsmallest(count, ((score(r), r.id, r) for r in rows), key=itemgetter(0, 1))]
+    return sorted(rows, key=lambda row: (score(row), row.id))[:count]
 
 
 # ── Moves ─────────────────────────────────────────────────────────────────────────────────────────────────────────

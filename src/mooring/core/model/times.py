@@ -14,7 +14,8 @@ def _whole(second: int) -> str:
 
 
 def rfc3339_micro(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    second, micro = divmod(round(at % 1 * 1e6), 1_000_000)
+    return f"{_whole(int(at // 1) + second)[:-1]}.{micro:06d}Z"
 
 
 def rfc3339_milli(at: float) -> str:

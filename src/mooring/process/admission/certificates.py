@@ -15,6 +15,7 @@ life; settled means that every API server and replica has had time to see the st
 
 import datetime as dt
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -95,6 +96,7 @@ def peer_name(certificate: bytes) -> str:
     return PEER_NAME if PEER_NAME in names else min(dns, default=PEER_NAME)
 
 
+@lru_cache(maxsize=8)
 def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
     """One PEM per certificate, in order."""
     try:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 #: How many paged lists may be half-read at a time; an older one gets 410.
 _OPEN_LISTS: Final = 32
-_NESTED: Final = (dict, list)
+_NESTED: Final = frozenset({dict, list})
 
 
 class Lists:
@@ -193,13 +193,14 @@ class SandboxKubeApi:
 
 def own_copy(value: T) -> T:
     """A copy that its holder may change: what the store keeps is shared and must not be."""
-    copied: Any
+    copied: Any = value
     if isinstance(value, dict):
-        copied = {k: own_copy(v) if isinstance(v, _NESTED) else v for k, v in value.items()}
+        copied = dict(value)
+        for key, part in value.items():
+            if type(part) in _NESTED:
+                copied[key] = own_copy(part)
     elif isinstance(value, list):
-        copied = [own_copy(v) if isinstance(v, _NESTED) else v for v in value]
-    else:
-        copied = value
+        copied = [own_copy(part) if type(part) in _NESTED else part for part in value]
     return cast("T", copied)
 
 

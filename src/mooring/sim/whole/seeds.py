@@ -85,7 +85,7 @@ def run_many(seeds: Iterable[int], options: SeedOptions, jobs: int = 1) -> Itera
 def _in_worker() -> None:
     """Ctrl-C is for the process that asked; it ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    quiet_logs()
+    quiet_logs(for_good=True)
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -95,9 +95,11 @@ def spans(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in zip(starts, ends, strict=True))
 
 
-def quiet_logs() -> None:
-    """What Mooring logs in a simulation is on the timeline."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+def quiet_logs(*, for_good: bool = False) -> None:
+    """What Mooring logs in a simulation is on the timeline. `for_good`: this process does nothing else, so each logger
+    is made once."""
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet, cache_logger_on_first_use=for_good)
 
 
 def brief(work: tuple[int, SeedOptions]) -> Result:

@@ -43,6 +43,8 @@ class DaemonSets:
         self._store = store
         self._orphans = orphans
         self._send = send
+        #: What was found of each node, and of which template.
+        self._judged: dict[Key, dict[str, tuple[Json, Json, tuple[bool, bool]]]] = {}
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         store.subscribe(Kind.DAEMON_SET, self._on_set)
         owned.route("DaemonSet", self._on_pod)
@@ -75,7 +77,7 @@ class DaemonSets:
         by_node: dict[str, list[Json]] = {}
         for pod in pods:
             by_node.setdefault(_target(pod), []).append(pod)
-        verdicts = self._verdicts(needs)
+        verdicts = self._verdicts(key, obj["spec"]["template"], needs)
         wanted = {name for name, (run, _) in verdicts.items() if run}
         stay = {name for name, (_, go_on) in verdicts.items() if go_on}
         for name in sorted(wanted - by_node.keys()):
@@ -90,20 +92,27 @@ class DaemonSets:
         self._write_status(key, obj, wanted, revision)
         return None
 
-    def _verdicts(self, needs: Needs) -> dict[str, tuple[bool, bool]]:
-        """Node → (should run, may go on running)."""
-        result = {}
+    def _verdicts(self, key: Key, template: Json, needs: Needs) -> dict[str, tuple[bool, bool]]:
+        """Node → (should run, may go on running). What is stored is never changed in place: the same node and the same
+        template get the same answer."""
+        before = self._judged.get(key, {})
+        now = self._judged[key] = {}
         for obj in self._store.list(Kind.NODE):
-            node = NodeState(obj["metadata"]["name"])
-            node.read(obj)
-            run = not refuses(node, needs)
-            go_on = run
-            if not run:
-                node.taints = tuple(t for t in node.taints if t.effect == "NoExecute")
-                node.unschedulable = False
-                go_on = not refuses(node, needs)
-            result[node.name] = (run, go_on)
-        return result
+            known = before.get(name := obj["metadata"]["name"])
+            if known is None or known[0] is not obj or known[1] is not template:
+                known = (obj, template, self._verdict(obj, needs))
+            now[name] = known
+        return {name: verdict for name, (_, _, verdict) in now.items()}
+
+    @staticmethod
+    def _verdict(obj: Json, needs: Needs) -> tuple[bool, bool]:
+        node = NodeState(obj["metadata"]["name"])
+        node.read(obj)
+        if not refuses(node, needs):
+            return True, True
+        node.taints = tuple(t for t in node.taints if t.effect == "NoExecute")
+        node.unschedulable = False
+        return False, not refuses(node, needs)
 
     def _create(self, key: Key, obj: Json, template: Json, node: str, revision: str) -> None:
         pod = pod_from(template, key[0], owner_reference(obj, "apps/v1", "DaemonSet"))
