@@ -99,6 +99,9 @@ def test_more_machines_than_there_are_cannot_be_retired(demo: Snapshot) -> None:
     """O4: --count names how many could be."""
     with pytest.raises(BadEventError, match="only 12 machines"):
         read("retire", demo, count=50)
+    for words, count in (("retire", -2), ("retire M001", -2), ("retire", 0)):
+        with pytest.raises(BadEventError, match="serials of machines, or --count N"):
+            read(words, demo, count=count)
 
 
 def test_spans_and_names_read_as_people_write_them() -> None:

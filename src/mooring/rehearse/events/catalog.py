@@ -178,7 +178,7 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
         raise BadEventError(
             "the fleet is not enabled in this cluster, so Mooring does not act on its machines: mooring fleet enable"
         )
-    if bool(serials) == bool(count):
+    if bool(serials) == (count > 0) or count < 0:
         raise BadEventError("retire wants serials of machines, or --count N, and not both")
     addresses = {
         a["address"] for node in snapshot.of(Kind.NODE) for a in (node.get("status") or {}).get("addresses", ())
