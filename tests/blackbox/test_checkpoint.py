@@ -306,6 +306,41 @@ def test_a_checkpoint_copied_in_steps_while_others_have_the_loop_replays_bit_for
     assert read_from >= 3
 
 
+def test_a_write_before_the_book_is_copied_puts_the_checkpoint_off(tmp_path):
+    """O6: admission does not wait for a copy: what it writes to a book that is not copied yet would be in it twice."""
+    later, ticks = [], iter(range(10**9))
+    made = Recorded(tmp_path, 10 << 20, lambda _, call: later.append(call), lambda: float(next(ticks)))
+    book = made.engine.world.index(SlotBook)
+    for owner in range(500):
+        book.open(f"owner-{owner}", made.engine.world, made.now)
+    assert made.box.begin_part()
+    assert made.box.copying
+    book.open("one-more", made.engine.world, made.now)
+    assert not made.box.copying
+    while later:
+        later.pop(0)()
+    made.give(Tick())
+    assert made.box.begin_part()
+    while made.box.copying and not made.box._captured.memory.first_is_copied:
+        later.pop(0)()
+    book.open("after-it-was-copied", made.engine.world, made.now)
+    assert made.box.copying
+    while later:
+        later.pop(0)()
+    made.give(Tick())
+    while later:
+        later.pop(0)()
+    made.box.close()
+    file = RecordingFile(tmp_path)
+    assert len(file.parts) == 2
+    for place in (0, 1):
+        file.parts = RecordingFile(tmp_path).parts[place:]
+        played = Playback(file)
+        replay = Replay(played.engine)
+        assert all(replay.put(one) is None for one in played.records)
+        assert remembered(replay.engine) == remembered(made.engine)
+
+
 def remembered(engine):
     """All that a checkpoint keeps besides the rows, as bytes."""
     return list(capture(engine).memory.records())
