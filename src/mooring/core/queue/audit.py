@@ -19,8 +19,16 @@ def audit(queue: Queue) -> list[str]:
             touching.setdefault(name, set()).add(op_id)
     found = [*_records(queue)]
     for name, lane in queue.lanes.items():
-        found += _lane(queue, lane, touching.get(name, set()))
+        if name in touching or not _nothing(queue, lane):
+            found += _lane(queue, lane, touching.get(name, set()))
     return found
+
+
+def _nothing(queue: Queue, lane: Lane) -> bool:
+    """Empty, and right: most of them."""
+    if lane.running or lane.facts or lane.queue or lane.loose or lane.front or lane.dead:
+        return False
+    return lane.used == lane.cooling and lane.room == lane.cap - lane.used and lane.limit == queue.limit(lane.name)
 
 
 def _records(queue: Queue) -> Iterator[str]:
@@ -48,9 +56,6 @@ def _records(queue: Queue) -> Iterator[str]:
 def _lane(queue: Queue, lane: Lane, touching: set[str]) -> Iterator[str]:
     name = lane.name
     room = lane.cap - lane.used
-    nothing = not (lane.running or lane.facts or lane.queue or touching or lane.loose or lane.front or lane.dead)
-    if nothing and lane.used == lane.cooling and lane.room == room and lane.limit == queue.limit(name):
-        return  # most of them
     charged = sum(record.need.get(name, 0) for record in lane.running.values())
     facts = sum(fact.amount for fact in lane.facts.values())
     if lane.used != charged + facts + lane.cooling:

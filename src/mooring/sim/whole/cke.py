@@ -5,7 +5,8 @@ A member of the stored cluster without a Node gets one; a Node whose machine lef
 
 from typing import TYPE_CHECKING
 
-from mooring.capabilities.fleet.live.ledger import StoredCluster
+from mooring.capabilities.fleet.live.ledger import NAME, StoredCluster
+from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.sim.scenarios.fleet import stored
 
@@ -20,11 +21,14 @@ def begin(sim: "Simulation") -> None:
         return
     members: set[str] = set()
     last: list[StoredCluster] = []
+    read: Json | None = None
 
     def look() -> None:
-        nonlocal members
+        nonlocal members, read
         store = sim.rig.cluster.store
-        ledger = stored(sim.rig)
+        found = store.find(Kind.CONFIG_MAP, sim.rig.config.namespace, NAME)
+        ledger = last[0] if last and found is read else stored(sim.rig)  # what is stored is never changed in place
+        read = found
         inside = {m.address for m in ledger.members}
         for address in sorted(members - inside):
             if store.find(Kind.NODE, "", address) is not None:
