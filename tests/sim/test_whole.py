@@ -35,7 +35,7 @@ def test_same_seed_same_run_under_any_hash_seed():
     """O5: timeline, writes and revision repeat, whatever PYTHONHASHSEED is."""
     script = (
         "from mooring.sim.whole.seeds import *; quiet_logs();"
-        "print(run_seed(4, Options(hours=0.1)).digest, run_seed(9, Options(hours=0.1)).digest)"
+        "print(run_seed(4, SeedOptions(hours=0.1)).digest, run_seed(9, SeedOptions(hours=0.1)).digest)"
     )
     seen = {
         subprocess.run(

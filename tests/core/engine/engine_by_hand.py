@@ -83,11 +83,11 @@ class Hand:
         return out
 
     def lead(self, objects=None):
-        """leading, with three healthy members and a PD that was seen."""
+        """Leading, with three healthy members and a PD that has listed its schedulers for a minute."""
         given = {Kind.TIDB_CLUSTER: (tidb_cluster(),), Kind.POD: tuple(pod(i) for i in range(3)), **(objects or {})}
         self.feed(*(Listed(kind, given.get(kind, ())) for kind in KINDS))
         self.feed(Features(frozenset({"handoff"})), LeaseChanged(True))
-        return self.feed(PdSeen(CLUSTER, view(), self.now))
+        return self.feed(PdSeen(CLUSTER, view(), self.now - 60), PdSeen(CLUSTER, view(), self.now))
 
     def annotate(self, ordinal, annotations=RESTART):
         return self.feed(Seen(Kind.POD, pod(ordinal, annotations, version="2")))

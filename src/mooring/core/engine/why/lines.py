@@ -15,6 +15,7 @@ from mooring.core.model.decision import Line, OperatorRecord
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 from mooring.core.model.times import time_of_day
+from mooring.core.queue import targets
 from mooring.core.queue.why import Why
 
 MOST_AHEAD = 3
@@ -79,6 +80,8 @@ def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: flo
     yield Line("target", waiting_on.sum())
     for target, cost in sorted(operator.cost.items()):
         limit = engine.queue.limit(target)
+        if targets.is_share(target):  # named only where it is what is missing
+            continue
         if target != waiting_on.target and (limit is None or engine.queue.used(target) + cost <= limit):
             free = "no limit" if limit is None else f"free {limit - engine.queue.used(target)}"
             yield Line("would fit", f"{target} needs {cost}, {free}")
@@ -96,6 +99,8 @@ def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: flo
 
 
 def _meaning(target: str) -> str:
+    if targets.is_share(target):
+        return f"what one namespace may have of {targets.shared(target)}"
     kind = target.partition("/")[0]
     return "what one store takes at once" if kind == "store" else limits().get(kind, (None, ""))[1]
 
