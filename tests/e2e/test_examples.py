@@ -62,7 +62,7 @@ STILL_S = 4.0
 class Environment:
     """Nodes of our own, one Mooring with these features, and whatever an example puts there; all gone afterwards."""
 
-    def __init__(self, lab, fleet=None, **config):
+    def __init__(self, lab, *policies, **config):
         self.lab = lab
         self.nodes = []
         extender, webhook, http = loopback.free_ports(3)
@@ -75,7 +75,7 @@ class Environment:
                 listen_extender=f"127.0.0.1:{extender}",
                 listen_webhook=f"127.0.0.1:{webhook}",
                 webhook_url=f"https://127.0.0.1:{webhook}",
-                policies=(HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0), fleet or FleetPolicy()),
+                policies=(HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0), *policies),
                 lease_s=10,
                 **config,
             ),
@@ -318,7 +318,7 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
     """Worked example 3, O2: cordon, leaders off, pods away, those with emptyDir data as well (issue 20.11), the DaemonSet
     stays, the last is held; then the time-out."""
     policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=15.0)
-    async with Environment(lab, features={"fleet": True, "handoff": True}, fleet=policy) as environment:
+    async with Environment(lab, policy, features={"fleet": True, "handoff": True}) as environment:
         rig = environment.rig
         names = await environment.add_nodes("exm", 5, rack=1)
         register_nodes(rig, names)
@@ -378,7 +378,7 @@ async def test_without_handoff_a_tikv_pod_blocks_its_machine_and_a_person_may_ta
     """Issue 20.9 and 20.10: no NoExecute however late, `blocked` with what to type; uncordoned by hand, nothing more is
     evicted. Issue 20.8: meanwhile a machine that vanishes leaves the cluster."""
     policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=5.0)
-    async with Environment(lab, features={"fleet": True}, fleet=policy) as environment:
+    async with Environment(lab, policy, features={"fleet": True}) as environment:
         rig = environment.rig
         names = await environment.add_nodes("exm", 6, rack=1)
         register_nodes(rig, names)
@@ -443,7 +443,7 @@ async def _crowd(environment, n7, others):
 async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_move(lab):
     """Worked example 4, T3, T4, T11: on a store of 20, it starts when one of the two ends, not before, and says why."""
     repairing = BalancePolicy(sources=("balance-leader", "balance-region", "replica"))
-    async with Environment(lab, features={"handoff": True, "balance": True}, balance=repairing) as environment:
+    async with Environment(lab, repairing, features={"handoff": True, "balance": True}) as environment:
         rig = environment.rig
         await environment.add_nodes("exn", 4)
         pd = await environment.tikv(members=4, regions=40)
