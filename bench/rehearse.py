@@ -3,7 +3,7 @@
 Half of the nodes are spot, in 25 racks; 40 Deployments are spread by Mix, 10 StatefulSets are not. Played: every spot
 node gone, and one rack lost. Mooring finds 700 pods out of order first, which is a third of the time. Then the sweep of
 all nodes and racks, with the CPU time it takes, since a machine is rarely idle; and some racks on a Dask cluster with
-one worker and with two, each of which brings Mooring up once.
+one worker and with two, each of which brings Mooring up once, and without Dask by one process and by two.
 
     python -m bench.rehearse                 all of it
     python -m bench.rehearse dask            one part: plays, sweep or dask
@@ -91,7 +91,8 @@ def sweep(snapshot: Snapshot) -> None:
 
 
 def dask(snapshot: Snapshot) -> None:
-    """Some racks by one worker and by two: by the clock, and by the CPU time of the worker that had the most."""
+    """Some racks by one worker and by two, each from a cold start: by the clock, and by the CPU time of the worker that
+    had the most. Then the same racks by one process and by two on this machine: the most that it can give."""
     plan = SweepPlan(config=everything_on(Config()))
     todo = failures(snapshot, capacity_rules(plan.config), ("rack",))[:DASK_EVENTS]
     clock, busiest = list[float](), list[float]()
@@ -105,9 +106,12 @@ def dask(snapshot: Snapshot) -> None:
         print(
             f"dask         {workers} workers: {took_s:.1f} s for {len(todo)} racks; {busiest[-1]:.1f} s of CPU at most"
         )
-    gain, load = clock[0] / clock[1], os.getloadavg()[0]
+    here = [_timed(lambda jobs=jobs: run(snapshot, todo, plan, jobs, _nobody))[1] for jobs in (1, 2)]  # type: ignore[misc]
+    gain, most, load = clock[0] / clock[1], here[0] / here[1], os.getloadavg()[0]
     print(f"             two are {gain:.2f} times one by the clock (target {DASK_GAIN:g}), at a load of {load:.1f};")
     print(f"             {busiest[0] / busiest[1]:.2f} times by CPU time, which is what two idle cores give")
+    print(f"             without Dask, here: --jobs 1 {here[0]:.1f} s, --jobs 2 {here[1]:.1f} s, {most:.2f} times;")
+    print(f"             so Dask gives {gain / most:.2f} of what this machine has to give")
 
 
 PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {"plays": plays, "sweep": sweep, "dask": dask}

@@ -1,7 +1,7 @@
-"""A lab to rehearse on: the demo's cluster, and four groups of nodes that nobody else may use, one for each event.
+"""A lab to rehearse on: the demo's cluster, and six groups of nodes that nobody else may use, one for each event.
 
 What happens to the real control plane is counted by the observer that a rehearsal has too, on a mirror of the API
-server; it is done by kubectl, by the registry, by a cloud, and by a kwok node that falls silent.
+server; it is done by kubectl, by the registry, by a cloud, and by kwok nodes that fall silent, some for a while.
 """
 
 import asyncio
@@ -97,6 +97,8 @@ class Machines:
         self._ground = ground
         self._silent: dict[str, float] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self._struck: set[str] = set()
+        self.stalled: set[str] = set()
 
     def on_health(self, listener: Callable[[str], None]) -> None:
         self._listeners.append(listener)
@@ -106,10 +108,25 @@ class Machines:
 
     def silence(self, node: str) -> None:
         self._silent[node] = self._ground.cluster.timeline.monotonic()
+        self._struck.add(node)
         off = lambda one: podstate.with_meta(one, labels={**podstate.labels_of(one), SILENT: "true"})
         self._ground.rig.mirror.mutate(Kind.NODE, "", node, off)
         for listener in self._listeners:
             listener(node)
+
+    def resume(self, node: str) -> None:
+        del self._silent[node]
+        rest = lambda one: {k: v for k, v in podstate.labels_of(one).items() if k != SILENT}
+        self._ground.rig.mirror.mutate(Kind.NODE, "", node, lambda one: podstate.with_meta(one, labels=rest(one)))
+        for listener in self._listeners:
+            listener(node)
+
+    def on_node(self, _event: str, _old: Json | None, new: Json | None) -> None:
+        """Silent though nobody silenced it: the machine that the lab runs on stalled for longer than a lease lasts."""
+        ready = None if new is None else podstate.condition(new, "Ready")
+        if new is not None and ready is not None and ready["status"] == "Unknown":
+            name = new["metadata"]["name"]
+            self.stalled |= {name} - self._struck
 
 
 class Ground(LabStage):
@@ -117,7 +134,7 @@ class Ground(LabStage):
 
     def machines_can_fall_silent(self) -> None:
         fixtures = cast("Any", self.cluster)
-        fixtures.kubelets = Machines(self)
+        self.machines = fixtures.kubelets = Machines(self)
         fixtures.cloud = Cloud(fixtures.timeline, fixtures.store, cast("Kubelets", fixtures.kubelets))
 
     async def prepare(self) -> None:
@@ -140,15 +157,20 @@ class Ground(LabStage):
             ("updated", ("u1", "u2"), {}),
             ("noticed", ("q1", "q2"), {}),
             ("noticed", ("p1", "p2", "p3"), {"capacity": "spot"}),
+            ("zoned", ("e1", "e2"), {"zone": "east"}),
+            ("zoned", ("w1", "w2"), {"zone": "west"}),
+            ("cut", ("f1",), {"zone": "north"}),
+            ("cut", ("g1", "g2"), {"zone": "south"}),
         ):
             taints = [{"key": GROUP, "value": group, "effect": "NoSchedule"}]
             for at, name in enumerate(names):
-                pool = {POOL: "p"} if how else {}
+                pool = {POOL: "p"} if "capacity" in how else {}
                 labels = {GROUP: group, **pool}
                 number = 100 + 10 * (ord(name[0]) - ord("a")) + at
                 made = node_object(name, number, rig.clock.now(), labels=labels, taints=taints, **how)  # type: ignore[arg-type]
                 await rig.api.create(Kind.NODE, made)
-        await rig.until(lambda: all(self._stands(name) for name in ("d3", "l3", "u2", "q2", "p3")), limit_s=PATIENCE_S)
+        last = ("d3", "l3", "u2", "q2", "p3", "e2", "w2", "f1", "g2")
+        await rig.until(lambda: all(self._stands(name) for name in last), limit_s=PATIENCE_S)
         budget = {"minAvailable": 3, "selector": {"matchLabels": {"app": "drained"}}}
         pdb = {"metadata": {"namespace": NAMESPACE, "name": "drained"}, "spec": budget}
         await rig.api.create(Kind.PDB, pdb)
@@ -160,6 +182,9 @@ class Ground(LabStage):
             (Kind.DEPLOYMENT, "updated", 4, "updated", {}),
             (Kind.STATEFUL_SET, "ordered", 3, "updated", {}),
             (Kind.DEPLOYMENT, "noticed", 6, "noticed", floating),
+            (Kind.DEPLOYMENT, "zoned", 4, "zoned", {}),
+            (Kind.DEPLOYMENT, "cut", 3, "cut", {}),
+            (Kind.STATEFUL_SET, "kept", 3, "cut", {}),
         ]
         for kind, name, replicas, group, labels in made:
             make = manifests.deployment if kind is Kind.DEPLOYMENT else manifests.stateful_set
@@ -194,6 +219,7 @@ class Ground(LabStage):
         store, config = self.rig.mirror, self.rig.config
         self.wanted: list[Wanted] = workloads(store)
         kept = promises(store, config.policy(MixPolicy), mix=True)
+        store.subscribe(Kind.NODE, self.machines.on_node)
         self.observer = Observer(
             cast("Cluster", self.cluster),
             self.wanted,
