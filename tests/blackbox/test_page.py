@@ -52,5 +52,5 @@ def test_the_page_has_the_frames_and_answers_why_as_of_each():
     assert sum(piece["frames"] for piece in index["pieces"]) == frames > 10
     assert heads == sorted(heads)
     assert last["as_of"] == index["pieces"][-1]["ended"]
-    assert then.startswith("demo-tikv-0 is waiting: PD started")
+    assert then.startswith("demo-tikv-0 is moving")
     assert now.startswith("demo-tikv-0 is stable")

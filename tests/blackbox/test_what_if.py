@@ -7,11 +7,9 @@ import pytest
 from mooring.cli import _typed, app
 from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
-from mooring.process.blackbox.file import RecordingFile
-from mooring.process.blackbox.playback import Playback
 from mooring.rehearse.from_recording import snapshot_at
 from mooring.rehearse.snapshot.schema import _check
-from tests.blackbox.environment import INCIDENTS
+from tests.blackbox.environment import INCIDENTS, replayed
 
 TWO, MODE = INCIDENTS / "two-restarts.blackbox", INCIDENTS / "mode-change.blackbox"
 
@@ -25,10 +23,10 @@ def test_the_world_of_a_recording_is_a_snapshot(path):
     """Every object that is known is in it, under its own uid."""
     taken = snapshot_at(str(path), print)
     _check(taken)
-    played = Playback(RecordingFile(path))
-    list(played.records)
+    _, replay = replayed(path)
     assert taken.of(Kind.NODE)
-    assert len({pod["metadata"]["uid"] for pod in taken.of(Kind.POD)}) == len(taken.of(Kind.POD)) > 0
+    uids = [pod["metadata"]["uid"] for pod in taken.of(Kind.POD)]
+    assert sorted(uids) == sorted(pod.uid for pod in replay.engine.world.pods()) != []
 
 
 def test_it_goes_on_with_other_settings(capsys):

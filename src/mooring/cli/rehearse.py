@@ -137,11 +137,11 @@ def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str]
     from mooring.rehearse.events.catalog import acts
     from mooring.rehearse.play import Play
 
-    plan = setup.plan()
-    taken = setup.snapshot()
+    plan, taken = setup.plan(), setup.snapshot()
     planned = acts(event, taken, capacity_rules(plan.config), plan.options)
-    config, limit_s = plan.config, plan.limit_s
-    return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
+    return Play(
+        taken, planned, plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace, progress=show
+    ), planned
 
 
 def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "RehearsalOutcome":
