@@ -139,9 +139,8 @@ def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str]
 
     plan, taken = setup.plan(), setup.snapshot()
     planned = acts(event, taken, capacity_rules(plan.config), plan.options)
-    return Play(
-        taken, planned, plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace, progress=show
-    ), planned
+    config, limit_s = plan.config, plan.limit_s
+    return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
 
 
 def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "RehearsalOutcome":

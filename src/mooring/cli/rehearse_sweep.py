@@ -100,8 +100,7 @@ def _prepared(setup: Setup, events: str, port: int | None, progress: Progress) -
     from mooring.rehearse.sweep.page import SweepPage
     from mooring.rehearse.sweep.running import Running
 
-    plan, wanted = setup.plan(), scopes(events)
-    taken = setup.snapshot()
+    plan, wanted, taken = setup.plan(), scopes(events), setup.snapshot()
     todo = failures(taken, capacity_rules(plan.config), wanted, setup.rack_label)
     page = None if port is None else SweepPage(listen(port))
     if page is not None:
