@@ -49,7 +49,7 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
         (("play", "spot-gone", "--for", "x"), "not a span of time"),
         (("play", "spot-gone", "--ending", "x"), "not a span of time"),
         (("play", "spot-gone", "--page", "--speed", "0"), "more than 0"),
-        (("play", "spot-gone", "--seeds=-3"), "--seeds -3: how many, e.g. 20"),
+        (("play", "spot-gone", "--seeds=-3"), "--seeds: how many, e.g. 20"),
         (("play", "spot-gone", "--features", "x=true"), "allowed: balance"),
         (("play", "spot-gone", "--demo"), "--from FILE"),
     ],

@@ -120,8 +120,6 @@ def play(
 
     if speed <= 0:
         raise UserError(f"--speed {speed:g}: more than 0, e.g. 20")
-    if seeds < 0:
-        raise UserError(f"--seeds {seeds}: how many, e.g. 20")
     if seeds:
         return _ranged(event, setup, seeds, jobs, output)
     outcome = _played(event, setup, port if page else None, speed)

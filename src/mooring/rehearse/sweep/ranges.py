@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.times import clock
-from mooring.rehearse.events.catalog import Act
+from mooring.rehearse.events.catalog import Act, BadEventError
 from mooring.rehearse.losses import columns, some
 from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, Interrupted, RehearsalOutcome
 from mooring.rehearse.play import Play
@@ -61,6 +61,8 @@ def ranges(
     play: Play, planned: list[Act], seeds: Sequence[int], jobs: int, told: Callable[[int], None] = lambda _: None
 ) -> Ranges:
     """`told`: how many are done. After Ctrl-C it is about those that were."""
+    if not seeds:
+        raise BadEventError("--seeds: how many, e.g. 20")
     runs: dict[int, Run] = {}
     failed: list[str] = []
 
