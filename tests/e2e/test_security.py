@@ -14,6 +14,7 @@ from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e
 
+NODE = "victim-node"
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -33,6 +34,7 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
     }
     for pod in pods.values():
         lab.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    lab.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}))
 
     def tried(*arguments: str, input: str | None = None) -> str:  # noqa: A002
         """What the API server says to our account; empty: it was done (dry)."""
@@ -64,18 +66,28 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
             assert "for its own Service" in replaced(hook, clientConfig={"url": "https://evil.example/x"})
             assert "for its own Service" in replaced(hook, failurePolicy="Fail")
             assert replaced(hook, timeoutSeconds=3) == ""
+            wide = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}
+            for wider in ({"rules": [wide]}, {"rules": [wide | {"resources": ["secrets"]}]}, {"namespaceSelector": {}}):
+                assert "outside kube-system, and nothing else" in replaced(hook, **wider), wider
             foreign = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": hook, "metadata": {"name": "evil"}}
             foreign["kind"] = {"m": "Mutating", "v": "Validating"}[hook[0]] + "WebhookConfiguration"
             assert "forbidden" in tried("create", "-f", "-", input=json.dumps(foreign))
+        for spec, answer in (
+            ({"unschedulable": True}, ""),
+            ({"providerID": "evil://1"}, "changes no more of their spec"),
+        ):
+            said = tried("patch", "node", NODE, "--type=merge", "-p", json.dumps({"spec": spec}))
+            assert answer in said and bool(answer) == bool(said)
         # Where fleet empties machines it says so on a pod of kube-system, and changes nothing else there.
         objects = policy(namespace, {"fleet"}, {})
         lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
         annotated = {"metadata": {"annotations": {"mooring.dev/leaving": "{}"}}}
         until(lambda: patched(annotated, "kube-system") == "", "the policy with fleet", every_s=0.5)
-        for metadata in ({"labels": {"k8s-app": None}}, {"labels": {"more": "x"}}):
+        for metadata in ({"labels": {"k8s-app": None}}, {"labels": {"more": "x"}}, {"finalizers": ["evil/x"]}):
             assert "leaves the pods of kube-system alone" in patched({"metadata": metadata}, "kube-system")
         assert "leaves the pods of kube-system alone" in delete("kube-system")
     finally:
+        lab.kubectl("delete", "node", NODE, "--ignore-not-found")
         for pod in pods.values():
             lab.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", input=json.dumps(pod))
         for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):

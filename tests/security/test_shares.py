@@ -169,12 +169,15 @@ def test_a_node_that_is_to_be_emptied_has_no_shares(queue):
     assert queue.limit("share/node/n7/evil") == 16 and not audit(queue)
 
 
-def test_restarts_that_never_end_leave_the_node_to_others(queue):
-    """Clusters of one namespace on one node, whose members never come back; another namespace restarts its own."""
+@pytest.mark.parametrize("deadline", [None, NOW])
+def test_restarts_that_never_end_leave_the_node_to_others(queue, deadline):
+    """Clusters of one namespace on one node, whose members never come back, and marks that say that it is urgent;
+    another namespace restarts its own."""
 
     def restart(cluster):
         member = Pod(cluster.namespace, f"{cluster.name}-tikv-0", str(cluster), "1", PodShape(), node="n7")
-        operator = restart_for(cluster, member, Request(key="key", value=DELETE_POD), Store(1, ""))
+        request = Request(key="key", value=DELETE_POD, deadline=deadline if cluster.namespace == "evil" else None)
+        operator = restart_for(cluster, member, request, Store(1, ""))
         queue.submit(msgspec.structs.replace(operator, id=str(cluster)))
 
     for n in range(ELEVEN):

@@ -11,13 +11,11 @@ from mooring.core.world.read import WorldRead
 _NODE_COST: Final = 4
 
 
-def node_cost(node: str, namespace: str = "") -> dict[str, int]:
-    """What a pod takes that leaves this node; named, its namespace leaves some of it to others."""
-    if not node:
-        return {}
+def node_cost(node: str, namespace: str) -> dict[str, int]:
+    """What a pod takes that leaves this node. Its namespace leaves some to others, whatever deadline a mark says; a node
+    that has a notice has no limit."""
     target = f"node/{node}"
-    share = {f"share/{target}/{namespace}": _NODE_COST} if namespace else {}
-    return {target: _NODE_COST, **share}
+    return {target: _NODE_COST, f"share/{target}/{namespace}": _NODE_COST} if node else {}
 
 
 def closed_budget(pod: Pod, world: WorldRead) -> Pdb | None:

@@ -103,7 +103,7 @@ def _restart_operator(
     id_: str = "",
 ) -> Operator:
     subject = pod_subject(Key(cluster.namespace, pod))
-    cost = {tikv_target(cluster): 1, **node_cost(node, cluster.namespace if deadline is None else "")}
+    cost = {tikv_target(cluster): 1, **node_cost(node, cluster.namespace)}
     return Operator(
         id=id_,
         source="handoff",

@@ -110,8 +110,7 @@ def workload_target(cluster: Key, component: str) -> str:
 def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: str = "") -> Operator:
     subject = pod_subject(pod.key)
     restarts = request.value == DELETE_POD
-    room = node_cost(pod.node, cluster.namespace if request.deadline is None else "")
-    cost = {workload_target(cluster, component): 1, **room}
+    cost = {workload_target(cluster, component): 1, **node_cost(pod.node, cluster.namespace)}
     return Operator(
         id=id_,
         source=SOURCE,

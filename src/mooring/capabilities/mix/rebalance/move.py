@@ -59,7 +59,7 @@ def operator(
 ) -> Operator:
     """`takes_room`: it needs its workload's room, at least until its replacement has been asked for."""
     room = {target_of(workload): 1} if takes_room else {}
-    rest = node_cost(pod.node, "" if source == SPOT else pod.namespace)
+    rest = node_cost(pod.node, pod.namespace)
     if deadline is None and (source == SPOT or way == EVICT):
         # The quicker way goes as far as its workload's own surge allows.
         rest |= {ALL_MOVES: 1, f"share/{ALL_MOVES}/{pod.namespace}": 1}
