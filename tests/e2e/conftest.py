@@ -22,6 +22,7 @@ KEPT = {"default", "kube-node-lease", "kube-public", "kube-system"}
 ADMISSION = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
 #: They begin first, so that no lab is left with one of them when the others have nothing to do any more.
 LONGEST = (
+    "test_balance",
     "test_examples",
     "test_mix_rebalance",
     "test_rehearse_true",
