@@ -6,6 +6,8 @@ import time
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
@@ -26,9 +28,15 @@ class Issuer:
         self.key, self.now = new_key(), dt.datetime.now(dt.UTC)
         self.authority = issue_authority(name(called), self.key, self.now, YEAR)
 
-    def leaf(self, *hosts: str) -> Material:
+    def leaf(self, *hosts: str, more: x509.GeneralName | None = None) -> Material:
         key = new_key()
         leaf = issue_leaf(name(hosts[0]), key, self.authority, self.key, self.now, YEAR, usages=BOTH, hosts=hosts)
+        if more is not None:
+            names = x509.SubjectAlternativeName([*map(x509.DNSName, hosts), more])
+            subject, since, until = leaf.subject, leaf.not_valid_before_utc, leaf.not_valid_after_utc
+            builder = x509.CertificateBuilder(self.authority.subject, subject, key.public_key(), 7, since, until)
+            usage = x509.ExtendedKeyUsage(BOTH)
+            leaf = builder.add_extension(names, False).add_extension(usage, False).sign(self.key, hashes.SHA256())
         return Material((pem(self.authority),), pem(leaf), private_pem(key))
 
 
@@ -64,9 +72,10 @@ async def test_replicas_with_certificates_of_cert_manager_pass_on_and_others_of_
         assert "patch" in await follower.admit(pod_review())
         assert follower.notes.outcomes == ["passed-on"]
         await forward.close()
-        stranger = shown(issuer.leaf("app.tenant.svc"))
-        status, _ = await leader.post("/pass-on/pods", pod_review("request-2"), ssl=stranger)
-        assert status == 403
+        another = x509.UniformResourceIdentifier("mooring-webhook.mooring-system.svc")
+        for stranger in (issuer.leaf("app.tenant.svc"), issuer.leaf("app.tenant.svc", more=another)):
+            status, _ = await leader.post("/pass-on/pods", pod_review("request-2"), ssl=shown(stranger))
+            assert status == 403, "an issuer that checks host names may let any URI pass"
 
 
 async def test_only_the_api_server_may_ask_where_its_certificate_is_known():

@@ -74,9 +74,9 @@ class WebhookPages:
 
     async def passed_on(self, request: web.Request) -> web.Response:
         """Fails closed for unknown callers, open for replicas. Never forwarded a second time."""
-        # Our authorities may have issued other certificates, too: the name counts.
+        # Our authorities may have issued other certificates, too: the name counts, as that of a host.
         names: Any = _certificate(request).get("subjectAltName", ())
-        if not any(name == self._front.peer_name for _, name in names):
+        if not any(name == self._front.peer_name and kind in {"DNS", "IP Address"} for kind, name in names):
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
         try:
             return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
