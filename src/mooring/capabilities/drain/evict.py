@@ -12,8 +12,8 @@ _NODE_COST: Final = 4
 
 
 def node_cost(node: str, namespace: str) -> dict[str, int]:
-    """What a pod takes that leaves this node. Its namespace leaves some to others, whatever deadline a mark says; a node
-    that has a notice has no limit."""
+    """What a pod takes that leaves this node. Its namespace leaves some to others, whatever deadline a mark names: a
+    node that has a notice has no limit."""
     target = f"node/{node}"
     return {target: _NODE_COST, f"share/{target}/{namespace}": _NODE_COST} if node else {}
 
