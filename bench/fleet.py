@@ -17,7 +17,7 @@ from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.capability import Fleet
 from mooring.capabilities.fleet.live.store import Decisions, decode_decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Current, Member, parse_cluster
-from mooring.capabilities.fleet.planner.decide import decide, encode_cluster
+from mooring.capabilities.fleet.planner.decide import decide, write_cluster
 from mooring.capabilities.fleet.planner.files.constraints import Constraints
 from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
@@ -108,7 +108,7 @@ def size(count: int, repeat: int) -> None:
         return msgspec.json.encode(
             {
                 "action": p.action,
-                "cluster": encode_cluster(v, p),
+                "cluster": write_cluster(v, p),
                 "changes": p.changes,
                 "unmet": p.unmet,
                 "error": p.error,

@@ -2,11 +2,12 @@
 
 Half of the nodes are spot, in 25 racks; 40 Deployments are spread by Mix, 10 StatefulSets are not. Played: every spot
 node gone, and one rack lost. Mooring finds 700 pods out of order first, which is a third of the time. Then the sweep of
-all nodes and racks, with the CPU time it takes, since a machine is rarely idle; and some racks on a Dask cluster with
-one worker and with two, each of which brings Mooring up once, and without Dask by one process and by two.
+all nodes and racks, with the CPU time it takes, since a machine is rarely idle; the same sweep on a Dask cluster with
+one worker and with two, each of which brings Mooring up once (that is part of the time); and without Dask by one
+process and by two, which is the most that this machine can give.
 
     python -m bench.rehearse                 all of it
-    python -m bench.rehearse dask            one part: plays, sweep or dask
+    python -m bench.rehearse dask            one part: plays, sweep, dask or jobs
 """
 
 import os
@@ -27,7 +28,7 @@ from mooring.process import logs
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.events.failures import Failure, failures
+from mooring.rehearse.events.failures import Failure, failures, longest_first
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.snapshot import schema
 from mooring.rehearse.snapshot.gather import gather
@@ -45,7 +46,7 @@ TARGET_S = 60.0
 #: Seconds for all nodes and racks, on two cores.
 SWEEP_S = 300.0
 #: Two workers over one, on two idle cores.
-DASK_GAIN, DASK_EVENTS = 1.7, 24
+DASK_GAIN = 1.7
 
 T = TypeVar("T")
 
@@ -80,8 +81,7 @@ def plays(snapshot: Snapshot) -> None:
 
 def sweep(snapshot: Snapshot) -> None:
     """Every node and every rack."""
-    plan = SweepPlan(config=everything_on(Config()))
-    todo = failures(snapshot, capacity_rules(plan.config), ("node", "rack"))
+    todo, plan = _all(snapshot)
     results: list[tuple[Failure, Found | Failed]] = []
     before_s = _cpu_s()
     _, took_s = _timed(lambda: run(snapshot, todo, plan, cores(), lambda *told: results.append(told)))
@@ -91,10 +91,8 @@ def sweep(snapshot: Snapshot) -> None:
 
 
 def dask(snapshot: Snapshot) -> None:
-    """Some racks by one worker and by two, each from a cold start: by the clock, and by the CPU time of the worker that
-    had the most. Then the same racks by one process and by two on this machine: the most that it can give."""
-    plan = SweepPlan(config=everything_on(Config()))
-    todo = failures(snapshot, capacity_rules(plan.config), ("rack",))[:DASK_EVENTS]
+    """By one worker and by two, each from a cold start: by the clock, and by the CPU time of the busiest worker."""
+    todo, plan = _all(snapshot)
     clock, busiest = list[float](), list[float]()
     for workers in (1, 2):
         with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
@@ -103,18 +101,26 @@ def dask(snapshot: Snapshot) -> None:
                 cpu = client.run(_cpu_s)
         clock.append(took_s)
         busiest.append(max(cpu.values()))
-        print(
-            f"dask         {workers} workers: {took_s:.1f} s for {len(todo)} racks; {busiest[-1]:.1f} s of CPU at most"
-        )
-    here = [_timed(lambda jobs=jobs: run(snapshot, todo, plan, jobs, _nobody))[1] for jobs in (1, 2)]  # type: ignore[misc]
-    gain, most, load = clock[0] / clock[1], here[0] / here[1], os.getloadavg()[0]
+        words = f"{took_s:.1f} s for {len(todo)} events; {busiest[-1]:.1f} s of CPU at most"
+        print(f"dask         {workers} workers: {words}", flush=True)
+    gain, load = clock[0] / clock[1], os.getloadavg()[0]
     print(f"             two are {gain:.2f} times one by the clock (target {DASK_GAIN:g}), at a load of {load:.1f};")
     print(f"             {busiest[0] / busiest[1]:.2f} times by CPU time, which is what two idle cores give")
-    print(f"             without Dask, here: --jobs 1 {here[0]:.1f} s, --jobs 2 {here[1]:.1f} s, {most:.2f} times;")
-    print(f"             so Dask gives {gain / most:.2f} of what this machine has to give")
 
 
-PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {"plays": plays, "sweep": sweep, "dask": dask}
+def jobs(snapshot: Snapshot) -> None:
+    """Without Dask, by one process and by two."""
+    todo, plan = _all(snapshot)
+    here = [_timed(lambda jobs=jobs: run(snapshot, todo, plan, jobs, _nobody))[1] for jobs in (1, 2)]  # type: ignore[misc]
+    print(f"jobs         --jobs 1 {here[0]:.1f} s, --jobs 2 {here[1]:.1f} s: {here[0] / here[1]:.2f} times")
+
+
+def _all(snapshot: Snapshot) -> tuple[list[Failure], SweepPlan]:
+    plan = SweepPlan(config=everything_on(Config()))
+    return longest_first(failures(snapshot, capacity_rules(plan.config), ("node", "rack"))), plan
+
+
+PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {"plays": plays, "sweep": sweep, "dask": dask, "jobs": jobs}
 
 
 def _nobody(*_: object) -> None:

@@ -175,11 +175,14 @@ def build():
 
 
 async def settle(shell):
-    """Until there is nothing left to take in or to decide; then what stays is set aside, as the informer does."""
+    """Until there is nothing left to take in or to decide; then what stays is set aside, as the informers do."""
+    from mooring.clients.kube.informers import SELDOM
+
     while shell.backlog or (shell.engine.next_wakeup() or 1e12) <= shell.now():
         await asyncio.sleep(0.05)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*SELDOM)
     gc.enable()
 
 

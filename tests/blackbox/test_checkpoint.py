@@ -15,6 +15,7 @@ from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import StoreSummary
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.cli.replay import replay as replay_command
 from mooring.core.engine.events import Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.recording.checkpoint import Checkpoint, capture, restore
 from mooring.core.engine.recording.memory import STEP, MemorySnapshot, NotNowError
@@ -23,9 +24,11 @@ from mooring.core.engine.recording.remembering import BadMemoryError, read
 from mooring.core.engine.recording.replay import Replay
 from mooring.core.model.cluster import Key, Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.exits import UserError
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import Region
+from mooring.core.model.times import rfc3339_milli
 from mooring.core.queue import Settings
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import BadRecordingError, RecordingFile, header_line, recordings
@@ -483,10 +486,11 @@ def test_a_file_makes_nothing_but_our_own_values(name):
         read([msgspec.msgpack.encode([(0, name, None, [])])], {}, {})
 
 
-def test_the_previous_format_is_read_and_decided_equally():
-    """Of a pod what moved since it was written before."""
-    old = INCIDENTS / "lab-notice.blackbox"
-    assert RecordingFile(old).header.format == 2
+@pytest.mark.parametrize(("name", "of"), [("restart", 3), ("lab-notice", 2)])
+def test_earlier_formats_are_read_and_decided_equally(name, of):
+    """Of a pod what moved since the turn began (3, the previous one), and since it was written before (2)."""
+    old = INCIDENTS / f"{name}.blackbox"
+    assert RecordingFile(old).header.format == of
     assert header_line(RecordingFile(old).header)
     difference, replay = replayed(old)
     assert difference is None
@@ -509,3 +513,63 @@ def test_the_first_format_is_read_to_its_end():
     assert differences[0].recorded[1]["why"].startswith("marks the hand-over")
     assert len(known) == 2
     assert list(known.values())[-1].ready
+
+
+def test_what_comes_after_a_damaged_part_can_still_be_asked(tmp_path, capsys):
+    """Issue 23: named with its part, place and time; the next checkpoint is where it can be read again."""
+    record("restart", tmp_path / "box", checkpointed(10))
+    parts = RecordingFile(tmp_path / "box").parts
+    assert len(parts) > 4
+    whole = [part.path.read_bytes() for part in parts]
+    for place in (0, 2):
+        damaged = bytearray(whole[place])
+        damaged[-40] ^= 1
+        one = tmp_path / f"{place}.blackbox"
+        one.write_bytes(b"".join([*whole[:place], damaged, *whole[place + 1 :]]))
+        assert len(RecordingFile(one).parts) == len(parts)
+        again = rfc3339_milli(parts[place + 1].header.started_at)
+        words = rf"part {place} is damaged at byte \d+, after .*; up to there equal: .* read again from {again} on"
+        with pytest.raises(UserError, match=words) as error:
+            replay_command(str(one))
+        assert error.value.code == 2
+        assert replay_command(str(one), "queue", until=rfc3339_milli(parts[-2].header.started_at)) == 0
+    parts[2].path.unlink()
+    with pytest.raises(UserError, match="part 2, which comes after it, is missing, after"):
+        replay_command(str(tmp_path / "box"))
+    # The first that is left, damaged in its checkpoint: the next one is played, and that is said.
+    parts[0].path.unlink()
+    damaged = bytearray(whole[1])
+    damaged[len(header_line(parts[1].header)) + 30] ^= 1
+    parts[1].path.write_bytes(damaged)
+    capsys.readouterr()
+    assert replay_command(str(tmp_path / "box")) == 2
+    said = capsys.readouterr()
+    assert "part 1 is damaged" in said.err
+    assert f"played from {rfc3339_milli(parts[3].header.started_at)}" in said.err
+    assert said.out.startswith("equal: ")
+
+
+def test_a_checkpoint_is_finished_where_nothing_happens(tmp_path):
+    """On an idle cluster there may be no next turn for a long time."""
+    later = []
+    made = Recorded(tmp_path, 10 << 20, lambda seconds, call: later.append((seconds, call)))
+    while later:
+        later.pop(0)[1]()
+    assert made.box.begin_part()
+    for _ in range(1000):
+        if later:
+            later.pop(0)[1]()
+    assert not later
+    made.flush()
+    _flushed(made)
+    assert read_from_checkpoint(RecordingFile(tmp_path).parts[-1].records()) is not None
+    made.box.close()
+
+
+def _flushed(made):
+    """Also what the thread has taken, and has not written yet."""
+    for _ in range(100):
+        if made.box._files.progress[0] == 1 and len(RecordingFile(made.box.paths[0].parent).parts) == 2:
+            made.box._files.thread.join(0.05)
+            return
+        made.box._files.thread.join(0.05)

@@ -9,6 +9,7 @@ from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.cli import app
 from mooring.core.engine.events import LeaseChanged
 from mooring.core.engine.recording import records as recording
+from mooring.core.engine.recording.brief import Batch, packed, unpacked
 from mooring.core.engine.recording.reading import read
 from mooring.core.engine.recording.records import PART, BadRecordError, PodRow, Turn, Writer, Written
 from mooring.core.engine.recording.replay import Replay
@@ -25,6 +26,7 @@ from mooring.process.http.why import answer
 from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
+A_UID = "0b5b8d3a-93c5-4d4e-8a3b-3f1de62b1c07"
 RESTART = INCIDENTS / "restart.blackbox"
 
 
@@ -134,14 +136,47 @@ def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_frame(tmp_path):
     assert seen == set(range(len(whole)))
 
 
-def test_a_flipped_bit_ends_the_recording_there(tmp_path):
-    whole = records_of(RESTART)
-    data = bytearray(reframed(RESTART, tmp_path / "whole.blackbox", whole).read_bytes())
-    data[-5] ^= 1
-    (tmp_path / "bad.blackbox").write_bytes(data)
-    file = RecordingFile(tmp_path / "bad.blackbox")
-    assert list(file.parts[0].records()) == whole[:-1]
-    assert file.cut_off > 0
+def frames_of(path):
+    """Where the frames of a file with one part begin, and where the last ends."""
+    data = path.read_bytes()
+    at = [len(header_line(RecordingFile(path).header))]
+    while at[-1] < len(data):
+        at.append(at[-1] + 8 + int.from_bytes(data[at[-1] : at[-1] + 4], "big"))
+    return at
+
+
+def damaged(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("which", [0, 3, -2], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("place", [1, 2, 5, 20], ids=["longer", "long", "checksum", "inside"])
+def test_a_recording_that_is_damaged_is_not_called_equal(which, place, tmp_path, capsys):
+    """Only what a killed process did not write is passed over. A bit that flipped is named: where, when, and exit 2."""
+    bad = reframed(RESTART, tmp_path / "bad.blackbox", records_of(RESTART))
+    begins = frames_of(bad)[which]
+    damaged(bad, begins + place)
+    if which == -2 and place in {1, 2}:  # no more than cut off, as far as can be told
+        assert run("replay", bad) == 0
+        assert "not a whole frame" in capsys.readouterr().err
+        return
+    with pytest.raises(
+        UserError, match=rf"part 0 is damaged at byte {begins}, after .*Z; up to there equal: "
+    ) as error:
+        run("replay", bad)
+    assert error.value.code == 2
+    assert "nothing after that can be read" in str(error.value)
+    with pytest.raises(UserError, match="damaged"):
+        run("blackbox", "redact", bad, "--to", tmp_path / "redacted")
+    assert not (tmp_path / "redacted").exists()
+
+
+def batch(events):
+    made = Batch()
+    made.add(7.25, 3, events, [])
+    return made
 
 
 def test_a_long_list_goes_in_parts_and_comes_back_whole():
@@ -157,7 +192,7 @@ def test_a_long_list_goes_in_parts_and_comes_back_whole():
         Seen(Kind.POD, pods[5]),
         Outcome(instruction="i2", gone=Gone(Kind.POD, Key("a", "p1"), "u1")),
     ]
-    records = list(Writer().turn(7.25, 3, events, []))
+    records = list(Writer().turns(batch(events)))
     assert len(records) < 2 * 4 + 1
     assert list(read(records)) == [Turn(7.25, 3, tuple(events), ())]
 
@@ -167,12 +202,30 @@ def test_a_row_has_every_field_of_a_pod():
     assert set(PodRow.__struct_fields__) == set(Pod.__struct_fields__)
 
 
+@pytest.mark.parametrize(
+    "uids",
+    [
+        [],
+        [A_UID, "00000000-0000-0000-0000-000000000000"],
+        [A_UID.upper()],
+        [A_UID, "u"],
+        [A_UID[:-1], A_UID + "0"],
+        [A_UID[:8] + A_UID[9:] + "-"],
+        ["é" * 36],
+        ["  " + A_UID[2:]],
+    ],
+)
+def test_uids_are_packed_only_where_they_come_back_as_they_were(uids):
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(packed(uids)))
+    assert unpacked(sent) == uids
+
+
 def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):
     monkeypatch.setattr(recording, "SHARED", 2)
     writer, seen = Writer(), []
     for i in range(9):
         seen.append(Seen(Kind.POD, Pod("a", "p", "u", str(i), PodShape(cpu_milli=i % 4))))
-    turns = list(read([one for event in seen for one in writer.turn(1.0, 1, [event], [])]))
+    turns = list(read([one for event in seen for one in writer.turns(batch([event]))]))
     assert [turn.events[0] for turn in turns] == seen
 
 

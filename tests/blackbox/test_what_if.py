@@ -47,6 +47,9 @@ def test_it_goes_on_with_other_settings(capsys):
     [
         ("mix", "KEY=VALUE"),
         ("mix.no-such=1", "no-such"),
+        ("mix.pace=60", r"unknown setting 'mix.pace'; there are .*mix.rebalance.…, mix.reclaim-s"),
+        ("mix.rebalance.return-every=60", r"did you mean mix.rebalance.return-every-s\?"),
+        ("mixx.a=1", r"did you mean mix\?"),
         ("handoff.recheck-s=soon", "recheck-s"),
         ("mix.mode=[", "not a value"),
         ("handoff.recheck-s.more=1", "there is no"),
@@ -55,6 +58,18 @@ def test_it_goes_on_with_other_settings(capsys):
 def test_a_setting_that_is_none_is_refused_in_words(change, words):
     with pytest.raises(UserError, match=words):
         run("replay", TWO, "--set", change)
+
+
+def test_that_nothing_happens_is_said(capsys):
+    """An empty table says nothing."""
+    assert run("replay", TWO, "--until", "+1", "--for", "1s", "--set", "features={handoff: false}") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("nothing happens within 1 s of 2026-01-01T00:00:0")
+    assert out.endswith(", as recorded and with these settings\n")
+    assert run("replay", TWO, "--until", "+2", "--for", "10m", "--set", "features={handoff: false}") == 0
+    out = capsys.readouterr().out
+    assert "handoff finished" in out
+    assert "nothing happens within 600 s of" in out
 
 
 def test_a_rehearsal_begins_at_a_moment_of_a_recording(capsys):

@@ -63,11 +63,14 @@ def test_a_release_comes_changes_goes_back_and_goes(lab: Lab, namespace: str, he
     """Under the restricted standard both replicas are created; a feature switched on brings its rights, a rollback takes
     them back, and uninstalling leaves nothing."""
     there = ("-n", namespace)
-    helm("install", "m", str(CHART), *there, "--set=features.mix=true")
+    listed = "kubectl get endpointslices -n default"
+    notes = helm("install", "m", str(CHART), *there, "--set=features.mix=true")
+    assert listed in notes, "an open webhook port is a visible choice"
     pods = ("get", "pods", *there, "-l", OURS, "-o", "name")
     until(lambda: len(lab.kubectl(*pods).split()) == 2)
     assert may(lab, "mix")
-    helm("upgrade", "m", str(CHART), *there, "--set=features.mix=true", "--set=features.home=true")
+    more = ("--set=features.home=true", "--set=networkPolicy.nodeCidrs={10.0.0.0/16}")
+    assert listed not in helm("upgrade", "m", str(CHART), *there, "--set=features.mix=true", *more)
     assert may(lab, "home", "mix")
     helm("rollback", "m", "1", *there)
     assert may(lab, "mix")

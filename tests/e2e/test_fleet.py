@@ -15,6 +15,7 @@ from aiohttp import web
 
 from mooring.clients.sabakan.client import QUERY
 from mooring.lab import kwok
+from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.sabakan import SandboxSabakan
@@ -233,7 +234,8 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
 
     await environment.until(settled)
     pods = (await environment.get("pods", "-n", environment.shop))["items"]
-    chosen = pods[0]["spec"]["nodeName"]
+    staying = [p for p in pods if "deletionTimestamp" not in p["metadata"]]  # those of before may still be leaving
+    chosen = staying[0]["spec"]["nodeName"]
     serial = next(s for s, a in environment.addresses.items() if a == chosen)
     await environment.state(serial, "retiring")
     fewest, early = 4, []
@@ -272,8 +274,36 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
     assert {"increase-workers", "remove-non-existent"} <= set(actions)
 
 
+GUARDED = "node-restriction.kubernetes.io/pci"
+
+
+def compromised(environment, posing, serial, address):
+    """All that the kubelet of one node may write, and tries to (issue 21.9): that its machine is another's, which is
+    empty; and that a template of ours brought a label and a taint that only an administrator may take away."""
+    lab = environment.lab
+    lab.kubectl("label", "node", posing, f"{GUARDED}=yes")
+    lab.kubectl("taint", "node", posing, "dedicated=pci:NoSchedule")
+    kubelet = (f"--as=system:node:{posing}", "--as-group=system:nodes")
+    for forbidden in (
+        ("label", "node", posing, "node-restriction.kubernetes.io/mooring-fleet=0", "--overwrite"),
+        ("taint", "node", posing, "dedicated-"),
+        ("annotate", "node", address, "mooring.dev/retiring-"),
+    ):
+        with pytest.raises(LabError, match=r"forbidden|not allowed"):
+            lab.kubectl(*kubelet, *forbidden)
+    told = {"operator": "7", "source": "fleet", "reason": "retiring", "step": "emptied", "since": time.time()}
+    told |= {"node": address, "machine": serial}
+    record = {"labels": [GUARDED], "taints": ["dedicated:NoSchedule"]}
+    marks = (f"mooring.dev/retiring={json.dumps(told)}", f"mooring.dev/fleet={json.dumps(record)}")
+    lab.kubectl(*kubelet, "annotate", "node", posing, *marks, "--overwrite")
+    claimed = json.dumps({"status": {"addresses": [{"type": "InternalIP", "address": address}]}})
+    # A kubelet may do that too; kubectl would also read what only a kubelet's own client need not.
+    lab.kubectl("patch", "node", posing, "--subresource=status", "--type=merge", "-p", claimed)
+
+
 async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
-    """O2, worked example 6: kill -9 once the node is marked; another process empties, stores and taints, marks gone."""
+    """O2, worked example 6: kill -9 once the node is marked; another process empties, stores and taints, marks gone;
+    whatever the kubelet of another node says meanwhile."""
     await environment.build([0, 1, 2, 3, 0], real=False)
     await environment.set_up(planes=1, minimum=3)
     await environment.run()
@@ -310,7 +340,20 @@ async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
     node = await environment.node(chosen)
     assert node["spec"]["unschedulable"] is True
     assert STATE not in taints(node), "its pod is held by a budget: no taint yet"
+    posing = next(a for a, plane in (await environment.members()).items() if not plane and a != chosen)
+    await asyncio.to_thread(compromised, environment, posing, serial, chosen)
     await environment.run()
+
+    async def read_back():
+        return "read back from its mark" in environment.log.read_text()
+
+    await environment.until(read_back)
+    await asyncio.sleep(5.0)
+    node = await environment.node(posing)
+    assert GUARDED in node["metadata"]["labels"] and "dedicated" in taints(node)
+    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
+    assert not any(n.get("taints") for n in exported["nodes"]), "a pod is still there"
+    assert STATE not in taints(await environment.node(chosen))
     environment.lab.kubectl("delete", "pdb", "pay", "-n", environment.shop)
     environment.lab.kubectl("delete", "replicaset", "pay", "-n", environment.shop)
 

@@ -228,7 +228,8 @@ def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place
 
 
 def unschedulable(pod: dict) -> bool:
-    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in pod["status"]["conditions"])
+    found = pod["status"].get("conditions", ())  # none before a scheduler has looked at it
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in found)
 
 
 def reservations(lab: Lab) -> list[str]:

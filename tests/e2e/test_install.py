@@ -366,6 +366,40 @@ def cut_one_right(lab: Lab) -> None:
     lab.kubectl("replace", "-f", "-", input=json.dumps(role))
 
 
+def test_on_the_network_the_page_is_encrypted(lab: Lab, namespace: str, tmp_path: Path):
+    """Issue 21, line 10: with the container's own arguments, loopback answers plainly, as for who forwards a port; the
+    pod's address answers by TLS only, and doctor reads there as `helm test` does."""
+    install(lab, namespace, ("handoff",))
+    deployment = json.loads(lab.kubectl("-n", namespace, "get", "deploy", "mooring", "-o", "json"))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    plain, tls, webhook = free_ports(3)
+    # Every address of this machine stands for the pod's own.
+    places = {"127.0.0.1:8390": f"127.0.0.1:{plain}", "$(MOORING_ADVERTISE_ADDRESS):8390": f"0.0.0.0:{tls}"}
+    places |= {"0.0.0.0:9443": f"127.0.0.1:{webhook}", "/var/lib/mooring/blackbox": "none"}
+    words = "\n".join(container["args"])
+    for place, here in places.items():
+        assert place in words
+        words = words.replace(place, here)
+    command = [sys.executable, "-m", "mooring", *words.split("\n")]
+    command += ["--kubeconfig", str(as_account(lab, namespace, tmp_path))]
+    token = {"MOORING_HTTP_TOKEN": "t"}
+    doctor = ["doctor", "--kubeconfig", str(lab.kubeconfig), "--namespace", namespace, "--features", "handoff=true"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **token})
+    try:
+        for server in (f"http://127.0.0.1:{plain}", f"https+unverified://127.0.0.1:{tls}"):
+            ran = mooring(*doctor, "--server", server, "--wait", "60", **token)
+            assert ran.returncode == 0, ran.stdout + ran.stderr + (tmp_path / "log").read_text()
+            assert mooring("queue", "--server", server, **token).returncode == 0
+            assert "401" in mooring("queue", "--server", server).stderr
+        for server, why in ((f"http://127.0.0.1:{tls}", ""), (f"https://127.0.0.1:{tls}", "https+unverified://")):
+            ran = mooring("queue", "--server", server, **token)
+            assert ran.returncode == 4 and why in ran.stderr, ran.stdout + ran.stderr
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+
+
 def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str):
     """Applied for real where Pod Security enforces `restricted`: both replicas are created; a plain pod is refused."""
     text = mooring("manifests", "--namespace", namespace, "--features", "mix=true").stdout

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import HANDOFF, Mark, write_marks
+from mooring.core.model.marks import HANDOFF, Mark, read_mark, write_marks
 from mooring.lab.cluster import Lab
 from tests.e2e.home_environment import SYSTEM, Process
 from tests.e2e.spine_environment import Environment
 from tests.e2e.test_install import crd
-from tests.e2e.waiting import eventually, until
+from tests.e2e.waiting import eventually, stands, until
 
 pytestmark = pytest.mark.e2e
 
@@ -128,6 +128,54 @@ def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
     finally:
         lab.kubectl("delete", "namespace", tenant, "--wait=false")
         lab.kubectl("delete", "node", *nodes, "--wait=false")
+
+
+def test_members_that_really_ran_keep_few_nodes_from_others_and_not_for_long(lab: Lab, running: Process):
+    """An editor of one namespace, whose six members ran on all six nodes and take weeks to end: three nodes are reserved
+    for them, as many stay free, and each for an hour at most."""
+    lab.add_nodes(6, prefix="taken-", labels={"test": "taken"})
+    tenant = lab.namespace("tenant")
+    lab.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", "--user=tenant", "-n", tenant)
+    labels, mine = {"mooring.dev/home": "true", "mooring.dev/reserve-node": "true"}, {"app": "db"}
+    apart = [{"labelSelector": {"matchLabels": mine}, "topologyKey": "kubernetes.io/hostname"}]
+    pod = {
+        "nodeSelector": {"test": "taken"},
+        "terminationGracePeriodSeconds": 3_000_000,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}},
+        "tolerations": [{"key": "mooring.dev/reserved", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [{"name": "c", "image": "x"}],
+    }
+    template = {"metadata": {"labels": mine, "finalizers": ["tenant.example/never"]}, "spec": pod}
+    spec = {"replicas": 6, "podManagementPolicy": "Parallel", "selector": {"matchLabels": mine}, "serviceName": "db"}
+    made = _object(
+        "apps/v1", "StatefulSet", "db", tenant, metadata={"labels": labels}, spec=spec | {"template": template}
+    )
+    as_tenant = ("--as=tenant", "-n", tenant)
+
+    def marks() -> list[Mark]:
+        found = json.loads(lab.kubectl("get", "nodes", "-l", "test=taken", "-o", "json"))["items"]
+        texts = [node["metadata"].get("annotations", {}).get("mooring.dev/reserved") for node in found]
+        tainted = [n for n in found if any(t["key"] == "mooring.dev/reserved" for t in n["spec"].get("taints", ()))]
+        assert len(tainted) <= 3
+        return [mark for text in texts if text and (mark := read_mark(text)) is not None]
+
+    try:
+        running.start("home=true")
+        lab.kubectl(*as_tenant, "apply", "-f", "-", input=json.dumps(made))
+        stands(lab, "rollout", "status", "statefulset/db", "-n", tenant)
+        time.sleep(2.0)
+        lab.kubectl(*as_tenant, "delete", "pods", "--all", "--wait=false")
+        until(
+            lambda: len(marks()) == 3, "three are reserved", every_s=0.1, tell=lambda: running.log.read_text()[-2000:]
+        )
+        for _ in range(10):
+            time.sleep(0.5)
+            assert all(mark.deadline - mark.since <= 3600.0 + 120.0 for mark in marks())
+    finally:
+        lab.kubectl("delete", "statefulset", "db", "-n", tenant, "--cascade=orphan", "--ignore-not-found")
+        for name in lab.kubectl("get", "pods", "-n", tenant, "-o", "name").split():
+            lab.kubectl("patch", name, "-n", tenant, "-p", '{"metadata":{"finalizers":null}}', "--type=merge")
+        lab.clear(tenant, nodes="test=taken")
 
 
 async def test_a_forged_handoff_mark_reaches_no_cluster_of_another_namespace(lab: Lab, tmp_path: Path):

@@ -287,7 +287,7 @@ def _marks() -> Target:
         read_places(tc.annotations)
         node = Node("n1", "u", "1", annotations={APPLIED: text, RESERVED_TAINT: text})
         applied_to(node)
-        bring_up_to_date(node, {"labels": {}, "annotations": {}, "taints": []}, ())
+        bring_up_to_date(node, {"labels": {}, "annotations": {}, "taints": []}, tuple)
 
     return Target("marks", seeds, run)
 

@@ -35,6 +35,7 @@ def test_api_server_has_tls_and_rbac_on(binaries: Binaries, at: Layout):
     assert given["client-ca-file"] == str(at.pki / "ca.crt")
     assert given["tls-cert-file"] == str(at.pki / "apiserver.crt")
     assert given["disable-admission-plugins"] == "ServiceAccount"
+    assert given["enable-admission-plugins"] == "NodeRestriction"
 
 
 def test_controllers_use_their_own_accounts(binaries: Binaries, at: Layout):

@@ -1,6 +1,6 @@
 """How the pump shares the loop with admission."""
 
-from mooring.process.admission.load import MANY, WINDOW_S, AdmissionLoad
+from mooring.process.admission.reviewer import MANY, WINDOW_S, AdmissionLoad
 from mooring.process.shell import LONGEST_REST_S, REST, RUSH_REST, SLICE_S, TurnPace
 
 

@@ -6,6 +6,7 @@ from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import BadEventError, Options, acts
+from mooring.rehearse.report import render
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import play, taken
@@ -51,7 +52,12 @@ def test_a_drain_empties_the_node_as_far_as_budgets_allow() -> None:
     cluster.pdb("shop", "web", {"app": "web"}, minAvailable=4)
     cluster.pdb("data", "db", {"app": "db"}, minAvailable=3)
     outcome = play(taken(cluster), "drain n0")
-    assert (outcome.played.gone, outcome.answer) == ((), "HOLDS: no pod is interrupted")
+    assert outcome.played.gone == ()
+    stays = f"HOLDS, but not drained: {len(on)} pods stay on n0, kept by PodDisruptionBudget "
+    assert outcome.answer.startswith(stays)
+    lines = render(outcome)
+    assert any(line.endswith("on n0: stays, blocked by PodDisruptionBudget shop/web") for line in lines)
+    assert lines[-1] == f"0 pods go · {len(on)} pods not drained · 0 workloads short · 0 promises broken"
 
 
 def test_restart_of_one_pod(demo: Snapshot) -> None:
@@ -72,6 +78,19 @@ def test_pd_away_lets_a_restart_wait_until_it_is_back(demo: Snapshot) -> None:
     assert outcome.verdict == "kept"
     (losses,) = outcome.played.regions
     assert losses.without_leader == 0
+
+
+def test_who_is_away_is_back_in_the_timeline_and_what_follows_is_seen(demo: Snapshot) -> None:
+    """O4: when it was back, when Mooring leads again, and no more is asked of a reader than one look."""
+    outcome = play(demo, "pd-away", away_s=240.0)
+    lines = render(outcome)
+    assert "     4:00  event       PD of tidb/demo is back" in lines
+    assert "PODS  none goes, none comes" in lines
+    assert outcome.played.played_s >= 240.0 + 80.0
+    shown = render(play(demo, "api-away", away_s=240.0))
+    assert "     4:00  event       the API server is back" in shown
+    assert any(line.endswith("mooring     leads: won the lease") for line in shown)
+    assert not any("--all" in line for line in shown)
 
 
 def test_api_away_lets_mooring_do_nothing_until_it_is_back(demo: Snapshot) -> None:
@@ -118,3 +137,24 @@ def test_what_the_snapshot_does_not_have_is_told(words: str, said: str) -> None:
     """O4: bad input says what is wrong and what would be right."""
     with pytest.raises(BadEventError, match=said):
         acts(words.split(), taken(two_racks()), capacity_rules(Config()), Options())
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("node-lost@40m n7", Options()),
+        ("node-lost n7", Options(limit_s=0.0)),
+        ("pd-away", Options(away_s=2400.0)),
+        ("spot-gone", Options(notice_s=2400.0)),
+    ],
+)
+def test_what_would_not_happen_in_the_time_that_is_played_is_no_comfort(
+    words: str, options: Options, demo: Snapshot
+) -> None:
+    """O4: "HOLDS" is never said of an event that was not played."""
+    with pytest.raises(
+        BadEventError, match=r"would not have happened by the end, after .*: play for longer, with --for"
+    ):
+        acts(words.split(), demo, capacity_rules(Config()), options)
+    with pytest.raises(BadEventError, match="nothing would be away"):
+        acts(["pd-away"], demo, capacity_rules(Config()), Options(away_s=0.0))

@@ -18,6 +18,7 @@ from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.broken import Broken
 from mooring.rehearse.sweep.forks import Failed, Task, play_each
 from mooring.rehearse.sweep.report import first_line, render
+from mooring.rehearse.sweep.running import Running
 from mooring.rehearse.sweep.sweep import Found, SweepPlan, collect, run, summary
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import taken
@@ -59,6 +60,21 @@ def test_every_failure_of_the_snapshot_is_there_and_nodes_that_are_alike_once(de
     assert members == [f"restart pod/tidb/demo-tikv-{at}" for at in range(3)]
     for one in whole:
         assert acts(one.event.split(), demo, RULES, PLAN.options)
+
+
+def test_the_longest_are_played_first(demo: Snapshot) -> None:
+    """O7: at the end of a sweep no core and no worker waits for one long event that was begun last."""
+    whole = failures(demo, RULES)
+    sizes = {one.event: one.nodes for one in whole}
+    for event, nodes in sizes.items():
+        planned = acts(event.split(), demo, RULES, PLAN.options)
+        assert nodes == max(1, len(planned[0].nodes)), event
+    begun: list[str] = []
+    running = Running(small(), failures(small(), RULES, ("node", "rack")), PLAN, begun.append, None, "")
+    assert running.run(1, "")
+    played = [line.split("  ")[-1] for line in begun[1:]]
+    assert played == ["rack-lost 0", "rack-lost 1", "node-lost n0", "node-lost n1", "node-lost n2"]
+    assert begun[-1].split("  ")[0] == "[########################] 5 of 5, 0:00 left"
 
 
 def test_scopes_that_do_not_exist_are_named() -> None:

@@ -50,7 +50,7 @@ def test_a_decoy_in_another_namespace_replaces_nobody():
     for row in rows.values():
         world.apply(Seen(Kind.POD, row))
         index.observe(Change(Kind.POD, row.key, None, row), world)
-    assert index.of(web, world) == (rows["ours"],)
+    assert index.of(web) == (rows["ours"],)
     assert is_detached(rows["ours"]) and not is_detached(rows["elsewhere"])
     assert mark_on(rows["copied"]) is None, "a template hands its annotations to every pod"
 

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+import msgspec
+
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
@@ -68,5 +70,14 @@ def test_reservations_are_counted_per_namespace_and_in_all():
         world.apply(Seen(Kind.POD, pod(n)))
     found = home.evaluate("set/shop/db", world, queue, notes, NOW)
     assert len(found.proposals) == 2 and found.again_at is not None
-    assert dict(found.limits) == {"reservations/shop": 2, "reservations": 4}
+    assert dict(found.limits) == {"reservations/shop": 2, "reservations": 3}, "half of six nodes"
     assert all(dict(o.cost) == {"reservations/shop": 1, "reservations": 1} for o in found.proposals)
+
+
+def test_a_pod_that_takes_years_to_end_keeps_its_node_for_an_hour():
+    """The grace is what its author wrote."""
+    world, home = stage({}), Home()
+    gone = msgspec.structs.replace(pod(0, "n0"), deletion_at=NOW + 1e9)
+    world.apply(Seen(Kind.POD, gone))
+    (only,) = home.evaluate("set/shop/db", world, Queue(live_settings()), None, NOW).proposals
+    assert float(only.args["until"]) == NOW + 3600.0 + HomePolicy().hold_s

@@ -2,10 +2,11 @@
 
 import pytest
 
+from mooring.cli.manifests import manifests
 from mooring.cli.output import note, print_table
 from mooring.cli.run import run
 from mooring.clients.ports import NotFoundError, RefusedError
-from mooring.install.doctor.finding import Level
+from mooring.core.model.finding import Level
 from mooring.install.doctor.safety import reach, unsafe
 from mooring.install.manifests import Install, network_policies
 from mooring.process.settings.config import Config
@@ -15,6 +16,7 @@ from mooring.process.settings.config import Config
     ("code", "setting"),
     [
         ("MO803", {"listen_http": "0.0.0.0:8390"}),
+        ("MO803", {"listen_http": "127.0.0.1:8390,10.0.0.7:8390"}),
         ("MO804", {"listen_extender": "0.0.0.0:10262", "features": {"home": True}}),
         ("MO805", {"pd_hosts": ("*:2379",)}),
         ("MO806", {"sabakan_url": "http://me:hush@10.0.0.1:10080"}),
@@ -40,9 +42,10 @@ def test_doctor_names_unsafe_settings(code, setting):
 class Installed:
     """A cluster in which Mooring is installed with these network policies."""
 
-    def __init__(self, *policies, labels=None, error=None):
+    def __init__(self, *policies, labels=None, error=None, slices=()):
         template = {"metadata": {"labels": labels or {"app.kubernetes.io/name": "mooring", "more": "x"}}}
         self._there = {"deployments": [{"spec": {"template": template}}], "networkpolicies": list(policies)}
+        self._there["endpointslices"] = slices
         self._error = error
 
     async def raw(self, method, path, body=None):
@@ -87,6 +90,33 @@ async def test_doctor_says_that_every_pod_reaches_the_webhook(policies, code):
     (found,) = await reach(Installed(*policies), Config(features={"mix": True}))
     assert found.code == code
     assert not code or (("9443" in found.seen or "no NetworkPolicy" in found.seen) and "nodeCidrs" in found.fix)
+
+
+async def test_doctor_names_the_api_servers_it_sees():
+    """MO807: the addresses behind the Service kubernetes; who may not read them is told the rest."""
+    there = [{"endpoints": [{"addresses": ["10.0.0.2"]}, {"addresses": ["10.0.0.1"]}]}, {"endpoints": None}]
+    (found,) = await reach(Installed(policy(), slices=there), Config(features={"mix": True}))
+    assert "they answer at 10.0.0.1, 10.0.0.2)" in found.fix
+
+    class Shut(Installed):
+        async def raw(self, method, path, body=None):
+            if "endpointslices" in path:
+                raise RefusedError("no", 403)
+            return await super().raw(method, path, body)
+
+    (found,) = await reach(Shut(policy()), Config(features={"mix": True}))
+    assert found.code == "MO807" and "answer at" not in found.fix
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({}, True), ({"node_cidrs": "10.0.0.0/16"}, False), ({"rights": True}, False), ({"features": ""}, False)],
+)
+def test_an_open_webhook_port_is_a_visible_choice(capsys, more, said):
+    """`mooring manifests` with mix and without --node-cidrs: a remark, with the command that lists the addresses."""
+    manifests(**{"features": "mix=true"} | more)
+    told = capsys.readouterr().err
+    assert told.count("\n") == (2 if said else 0) and ("kubectl get endpointslices -n default" in told) == said
 
 
 async def test_who_may_not_look_at_policies_is_told_so():

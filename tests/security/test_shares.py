@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.strategies import data, integers, sampled_from
 
 from mooring.capabilities.drain.evict import node_cost
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -63,7 +65,7 @@ def leave(queue, namespace, count):
     """So many members of this namespace leave at once, all of them seen where they were; what Home proposes is asked
     for as the engine does it."""
     home, key = Home(), f"set/{namespace}/db"
-    world = stage({}, namespace, [f"{namespace}-n{n}" for n in range(count)])
+    world = stage({}, namespace, [f"{namespace}-n{n}" for n in range(2 * ELEVEN)])
     for n in range(count):
         world.apply(Seen(Kind.POD, pod(n, f"{namespace}-n{n}", namespace=namespace)))
     notes = home.evaluate(key, world, queue, None, NOW).notes
@@ -125,7 +127,7 @@ def moves(queue, namespace, numbers, node=""):
         cost = {f"workload/{namespace}/Deployment/app{n}": 1, "mix": 1, f"share/mix/{namespace}": 1}
         cost |= node_cost(node or f"n{n}", namespace)
         names = {"id": f"{namespace}/{n}", "subject": f"pod/{namespace}/{n}", "quota": namespace}
-        queue.submit(Operator(source="mix", kind="move-replica", phases=(cost,), **names))
+        queue.submit(Operator(source="mix", kind="move-replica", phases=(cost, cost), **names))
 
 
 @pytest.fixture
@@ -138,8 +140,35 @@ def full(queue):
     return queue
 
 
+def test_a_namespace_that_has_none_never_waits(full):
+    """Two others hold all ten places and end none: the first of each namespace begins beside them, and one alone."""
+    for namespace in ("good", "third"):
+        moves(full, namespace, range(ELEVEN))
+        assert full.is_running(f"{namespace}/0") and not full.waiting
+    assert len(full.running) == 12 and full.used("mix") == 10 and not audit(full)
+    full.advance("good/0", 1)
+    assert full.used("mix") == 10 and full.used("first/mix") == 2 and not audit(full)
+    full.finish("good/0")
+    moves(full, "good", (ELEVEN,))
+    assert full.is_running(f"good/{ELEVEN}")
+
+
+def test_what_one_node_can_bear_holds_for_all_namespaces_together(queue):
+    """O1: there are no places beside its limit, whoever asks; the next is for the namespace that has none there."""
+    queue.set_limit("mix", 10)
+    for namespace, numbers in (("evil", range(4)), ("vile", range(4, 8)), ("good", range(8, 9))):
+        moves(queue, namespace, numbers, "n1")
+    assert queue.used("node/n1") == 20 and list(queue.waiting) == ["good/8"]
+    queue.finish("evil/0")
+    assert queue.used("node/n1") == 20 and queue.is_running("good/8") and not audit(queue)
+
+
 def test_the_next_place_is_for_the_namespace_that_has_none(full):
-    """However many the others want: only one of each waits, and of those that have some, none."""
+    """So many namespaces that the ten places beside the ten are taken too: of the others one each waits, and of those
+    that have some, none."""
+    for n in range(10):
+        moves(full, f"more{n}", (100 + n, 200 + n))
+    assert len(full.running) == 20 and not full.waiting
     moves(full, "good", range(ELEVEN))
     assert list(full.waiting) == ["good/0"]
     moves(full, "third", range(ELEVEN))
@@ -147,6 +176,64 @@ def test_the_next_place_is_for_the_namespace_that_has_none(full):
     moves(full, "evil", (3, 30, 31))
     full.finish("evil/4")
     assert full.is_running("good/0") and full.is_running("third/0") and not audit(full)
+
+
+def test_one_that_waits_for_a_broken_pod_is_not_the_first(full):
+    """Its namespace has nothing under way: the next begins, and the parked one does not cost it its place."""
+    full.set_fact("workload/good/Deployment/app0", "pod/good/other", 1)
+    moves(full, "good", range(2))
+    assert full.is_running("good/1") and list(full.waiting) == ["good/0"]
+    full.finish("good/1")
+    full.clear_fact("workload/good/Deployment/app0", "pod/good/other")
+    assert full.is_running("good/0") and full.used("first/mix") == 1 and not audit(full)
+
+
+class Namespaces(RuleBasedStateMachine):
+    """Whatever comes and goes: a namespace that has nothing under way begins at once, unless as many others as there
+    are places have begun beside the limit; and twice the limit is never exceeded."""
+
+    def __init__(self):
+        super().__init__()
+        self.queue, self.number = Queue(queue_settings(Config())), 0
+        self.queue.set_limit("mix", 3)
+
+    @rule(namespace=sampled_from("abcdefgh"), count=integers(1, 4))
+    def want(self, namespace, count):
+        first = not any(op.id.startswith(namespace) for op in self.queue.operators())
+        room = self.queue.used("first/mix") < 3
+        numbers = range(self.number, self.number + count)
+        self.number += count
+        room &= not any(self.queue.facts(f"workload/{namespace}/Deployment/app{n}") for n in numbers)
+        moves(self.queue, namespace, numbers)
+        begun = any(op_id.startswith(namespace) for op_id in self.queue.running)
+        assert begun or not (first and room)
+
+    @rule(data=data())
+    def end(self, data):
+        if self.queue.running:
+            self.queue.finish(data.draw(sampled_from(self.queue.running)))
+
+    @rule(data=data())
+    def go_on(self, data):
+        if self.queue.running:
+            self.queue.advance(data.draw(sampled_from(self.queue.running)), 1)
+
+    @rule(app=integers(0, 9), namespace=sampled_from("ab"), amount=integers(0, 1))
+    def breaks(self, app, namespace, amount):
+        self.queue.set_fact(f"workload/{namespace}/Deployment/app{app}", "pod/other", amount)
+
+    @rule(limit=sampled_from((1, 2)))
+    def limited(self, limit):
+        self.queue.set_limit("mix", limit)
+        self.queue.set_limit("mix", 3)
+
+    @invariant()
+    def sound(self):
+        assert not audit(self.queue)
+        assert len(self.queue.running) <= 6
+
+
+TestNamespaces = Namespaces.TestCase
 
 
 def test_there_is_place_for_others_on_a_node(queue):

@@ -15,8 +15,8 @@ ROWS = [
     if line.startswith("| `") and "tests/" in line
 ]
 PREFIXES = r"(?:mooring\.dev|vacant\.io|tidb\.pingcap\.com|node-restriction\.kubernetes\.io)/"
-KEY = re.compile(rf"""["']({PREFIXES}[a-z-]+)["']""")
-COMPOSED = re.compile(rf"""["']{PREFIXES}[a-z-]*\{{""")
+KEY = re.compile(rf"""["']({PREFIXES}[A-Za-z0-9_.-]+)["']""")
+COMPOSED = re.compile(rf"""["']{PREFIXES}[A-Za-z0-9_.-]*\{{""")
 #: What no running Mooring reads.
 ASIDE = {"sandbox", "lab", "sim", "demo", "rehearse", "cli"}
 

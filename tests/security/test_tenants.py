@@ -116,7 +116,21 @@ def time_to_move(tenant=None) -> float:
     return taken[0]
 
 
-TENANTS = (slow, slow_beside_it, blocked, blocked_beside_it, parked, emptied)
+async def slow_of_three(stage: Stage) -> None:
+    """Three namespaces have taken all the places there are, for minutes."""
+    leave_open(stage, "s1", "s2")
+    names = [(namespace, name) for namespace in (EVIL, "vile", "wicked") for name in NAMES[:8]]
+    for namespace, name in names:
+        labels = switched_on("all-in-spot")
+        stage.cluster.deployment(namespace, name, 1, labels=labels, template=slow_template(name, SLOW_S))
+    await stage.rig.until(lambda: all(stage.cluster.ready(*name) == 1 for name in names), 600.0)
+    leave_open(stage)
+    await stage.rig.sleep(20.0)
+    for namespace, name in names:
+        relabel(stage, namespace, name, "all-in-on-demand")
+
+
+TENANTS = (slow_of_three, slow, slow_beside_it, blocked, blocked_beside_it, parked, emptied)
 
 
 @pytest.mark.parametrize("tenant", TENANTS, ids=lambda tenant: tenant.__name__)

@@ -1,6 +1,7 @@
 """All capabilities. A new one is its own package and one line here."""
 
 from collections.abc import Container, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -22,7 +23,12 @@ def names() -> tuple[str, ...]:
 
 
 def descriptor(name: str) -> Descriptor:
-    found: Descriptor = import_module(CAPABILITIES[name]).DESCRIPTOR
+    return _described(CAPABILITIES[name])
+
+
+@cache
+def _described(module: str) -> Descriptor:
+    found: Descriptor = import_module(module).DESCRIPTOR
     return found
 
 
@@ -48,6 +54,12 @@ def uncapped() -> tuple[str, ...]:
 def serving(what: str, on: Container[str]) -> bool:
     """Does one of the features that are on serve this?"""
     return any(what in one.serves for one in descriptors() if one.name in on)
+
+
+def server_of(what: str) -> Descriptor:
+    """The one capability that serves this."""
+    (found,) = (one for one in descriptors() if what in one.serves)
+    return found
 
 
 def asking(what: str, on: Container[str]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def doctor(
     """
     if code:
         return _meaning(code)
-    from mooring.install.doctor.finding import failed, ill
+    from mooring.core.model.finding import failed, ill
     from mooring.process.settings.config import ConfigError, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
@@ -79,7 +79,7 @@ def doctor(
 
 def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: bool) -> "list[Finding]":
     """The findings of the first look at which every check passes, or of the last one within that time."""
-    from mooring.install.doctor.finding import failed
+    from mooring.core.model.finding import failed
 
     deadline = time.monotonic() + wait_s
     while True:
@@ -115,12 +115,12 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
 
 
 def _meaning(code: str) -> int:
-    from mooring.install.doctor import CODES, see
+    from mooring.install.doctor import codes, see
     from mooring.install.doctor.codes import DOCS
 
-    found = CODES.get(code.upper())
+    found = codes().get(code.upper())
     if found is None:
-        raise UserError(f"no code {code!r}; there are {', '.join(CODES)}")
+        raise UserError(f"no code {code!r}; there are {', '.join(codes())}")
     print(f"{code.upper()}: {found}")
     if DOCS.exists():
         note(see(code.upper()))
@@ -138,7 +138,7 @@ def _blocked(server: str) -> "list[dict[str, Any]]":
 
 
 def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
-    from mooring.install.doctor.finding import failed
+    from mooring.core.model.finding import failed
     from mooring.install.doctor.text import counts_line, finding_lines
 
     if output is Format.JSON:

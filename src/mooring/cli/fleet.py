@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, write_cluster
+from mooring.capabilities.fleet.planner.decide import decide, write_cluster
 from mooring.capabilities.fleet.planner.diff import ClusterDifference, differences
 from mooring.capabilities.fleet.planner.files.document import encode_yaml
 from mooring.capabilities.fleet.planner.files.plan_text import COLUMNS, change_rows, plan_lines
@@ -112,8 +112,7 @@ def plan(
     result = decide(view)
     for remark in result.notes:
         note(f"note: {remark}")
-    as_text = output is PlanFormat.JSON and not diff
-    document = encode_cluster(view, result) if as_text else write_cluster(view, result)
+    document = write_cluster(view, result)
     found = differences(view.current, document) if diff and document is not None else None
     _print(document, result, found, output)
     if result.error is not None:

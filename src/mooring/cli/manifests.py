@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 import mooring
 from mooring.cli.connect import OwnNamespace
 from mooring.cli.numbers import Whole
-from mooring.cli.output import Format, Output, print_json
+from mooring.cli.output import Format, Output, note, print_json
 from mooring.core.model.exits import UserError
 
 app = App(name="manifests")
@@ -29,7 +29,7 @@ def manifests(
     node_cidrs: Annotated[
         str, Parameter(help="CIDR[,CIDR…] of the nodes: API servers and schedulers on the host come from there.")
     ] = "",
-    http_tls_secret: Annotated[str, Parameter(help="A Secret with tls.crt and tls.key: the page over HTTPS.")] = "",
+    http_tls_secret: Annotated[str, Parameter(help="A Secret with tls.crt and tls.key: else self-signed.")] = "",
     rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -44,8 +44,7 @@ def manifests(
     """
     import yaml
 
-    from mooring.install.manifests import RIGHTS, Install
-    from mooring.install.manifests import manifests as objects
+    from mooring.install import manifests as made
     from mooring.process.settings.config import is_namespace
     from mooring.process.settings.features import UnknownFeatureError, parse_features
 
@@ -57,7 +56,7 @@ def manifests(
         raise UserError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
     if not is_namespace(namespace):
         raise UserError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
-    install = Install(
+    install = made.Install(
         image=image,
         namespace=namespace,
         features=frozenset(name for name, on in switches.items() if on),
@@ -66,7 +65,9 @@ def manifests(
         node_cidrs=tuple(filter(None, (cidr.strip() for cidr in node_cidrs.split(",")))),
         http_tls_secret=http_tls_secret,
     )
-    found = [o for o in objects(install) if not rights or o["kind"] in RIGHTS]
+    if (remark := made.open_to_all(install)) and not rights:
+        note(remark)
+    found = [o for o in made.manifests(install) if not rights or o["kind"] in made.RIGHTS]
     if output is Format.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": found})
     else:

@@ -137,7 +137,7 @@ def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str]
 
     plan, taken = setup.plan(), setup.snapshot()
     planned = acts(event, taken, capacity_rules(plan.config), plan.options)
-    config, limit_s = plan.config, plan.limit_s
+    config, limit_s = plan.config, plan.options.limit_s
     return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
 
 

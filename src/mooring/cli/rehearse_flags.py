@@ -68,9 +68,10 @@ class Setup:
             count=self.count,
             rack_label=self.rack_label,
             away_s=span(self.away),
+            limit_s=span(self.for_),
         )
         pace = KubeletPace(end_s=span(self.ending))
-        return SweepPlan(config=self._config(), options=options, seed=self.seed, limit_s=span(self.for_), pace=pace)
+        return SweepPlan(config=self._config(), options=options, seed=self.seed, pace=pace)
 
     def _config(self) -> "Config":
         from mooring.rehearse.play import everything_on

@@ -36,8 +36,8 @@ def replay(
 ) -> int:
     """Recompute what a recorded replica decided, and compare instruction by instruction.
 
-    Exits 0 when all are equal, 1 at the first that differs, with both sides. `mooring run --blackbox DIR` and
-    `mooring demo --blackbox DIR` record.
+    Exits 0 when all are equal, 1 at the first that differs, with both sides, 2 where the recording is damaged. `mooring
+    run --blackbox DIR` and `mooring demo --blackbox DIR` record.
 
     Example: mooring replay box --until 09:02:05 why pod/demo-tikv-1 -n tidb
 
@@ -49,8 +49,6 @@ def replay(
 
     _check(question)
     played, different = play(file, until, note)
-    if cut_off := played.recording.cut_off:
-        note(f"mooring: the last {cut_off} bytes are not a whole frame; everything before them was read")
     if different is not None:
         if output is Format.JSON:
             print_json(difference_json(different))
@@ -63,7 +61,7 @@ def replay(
         _go_on(played, set_, for_, output)
     else:
         _answer(played, question, namespace, port, output, everything=all_)
-    return Exit.DONE
+    return Exit.USAGE if played.damaged and not (set_ or question) else Exit.DONE
 
 
 def _answer(
@@ -97,8 +95,9 @@ def _go_on(played: "Played", settings: tuple[str, ...], for_: str, output: Forma
     if output is Format.JSON:
         print_json(found.as_json())
         return
-    print_table(["OPERATORS", "RECORDED", "CHANGED"], found.rows())
-    print()
+    if rows := found.rows():
+        print_table(["OPERATORS", "RECORDED", "CHANGED"], rows)
+        print()
     print("\n".join(found.timeline()))
 
 

@@ -46,7 +46,7 @@ def run(
     listen_extender: Annotated[str, Parameter(help="For kube-scheduler. Default: 127.0.0.1:10262.")] = "",
     listen_webhook: Annotated[str, Parameter(help="For the API server's admission reviews. Default: :9443.")] = "",
     webhook_url: Annotated[str, Parameter(help="Outside a cluster: where the API server finds the webhook.")] = "",
-    listen_http: Annotated[str, Parameter(help="Page, API, metrics and health. Default: 127.0.0.1:8390.")] = "",
+    listen_http: Annotated[str, Parameter(help="Page, API, metrics, health. Default: 127.0.0.1:8390.")] = "",
     blackbox: BlackBoxDir = "",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error. Default: info.")] = "",
     print_config: Annotated[bool, Parameter(help="Print the settings and stop; see `mooring config`.")] = False,

@@ -22,7 +22,7 @@ ANSWER_S: Final = 10.0
 HOW: Final = f"""reach one with one of these:
   kubectl -n {OWN_NAMESPACE} port-forward deploy/mooring 8390
   mooring demo --keep
-  --server http://HOST:PORT, or MOORING_SERVER"""
+  --server https://HOST:PORT, or MOORING_SERVER"""
 
 #: The `--server` of every command that asks a running Mooring.
 Server = Annotated[str, Parameter(help="Where Mooring answers (mooring run --listen-http), or MOORING_SERVER.")]

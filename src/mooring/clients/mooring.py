@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import shutil
+import ssl
 import subprocess
 import tempfile
 import urllib.error
@@ -20,6 +21,8 @@ from mooring.core.model.exits import Exit, UserError
 
 #: Where a Mooring answers on this machine: the demo, `mooring run`.
 HERE: Final = "http://127.0.0.1:8390"
+#: Encrypted, and no question who answers: for a certificate that a replica made itself.
+UNVERIFIED: Final = "https+unverified://"
 PORT: Final = 8390
 FORWARD_S: Final = 10.0
 _LOGGED: Final = re.compile(r"[EWIF]\d{4} ")
@@ -29,17 +32,27 @@ class NoAnswerError(Exception):
     """No answer, and why, in words."""
 
 
+def trusting(base: str) -> tuple[str, ssl.SSLContext | None]:
+    """The address as it is asked, and whom to trust; None: the authorities of this machine, or of SSL_CERT_FILE."""
+    if not base.startswith(UNVERIFIED):
+        return base, None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return base.replace(UNVERIFIED, "https://", 1), context
+
+
 def get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[Any], Any]) -> Any:
-    if not base.startswith(("http://", "https://")):
+    url, trust = trusting(base)
+    if not url.startswith(("http://", "https://")):
         raise UserError(f"--server {base}: must be an http:// or https:// address, e.g. {HERE}")
     request = urllib.request.Request(  # noqa: S310 — the scheme is checked above
-        base.rstrip("/") + urllib.parse.quote(path, safe="/?=&")
+        url.rstrip("/") + urllib.parse.quote(path, safe="/?=&")
     )
     token = os.environ.get("MOORING_HTTP_TOKEN")
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=timeout_s, context=trust) as answer:  # noqa: S310
             return read(answer)
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
@@ -56,6 +69,9 @@ def _trouble(error: Exception) -> str:
     inner = getattr(error, "reason", error)
     if isinstance(inner, json.JSONDecodeError):
         return "what answers there is no Mooring"
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        ways = f"name its authority (SSL_CERT_FILE=ca.crt), or do not check it ({UNVERIFIED}…)"
+        return f"{inner.verify_message}; {ways}"
     return str(getattr(inner, "strerror", None) or inner)
 
 

@@ -6,7 +6,10 @@ verifiers (Python's own from 3.13 on) insist on them.
 
 import datetime as dt
 import ipaddress
+import ssl
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -70,6 +73,17 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def load_pair(certificate: bytes, key: bytes, *contexts: ssl.SSLContext) -> None:
+    """OpenSSL loads a key from a file: one that only we can read, and that is gone afterwards. Raises SSLError."""
+    with tempfile.TemporaryDirectory(prefix="mooring-tls-") as directory:
+        files = Path(directory) / "tls.crt", Path(directory) / "tls.key"
+        files[0].write_bytes(certificate)
+        files[1].touch(mode=0o600)
+        files[1].write_bytes(key)
+        for context in contexts:
+            context.load_cert_chain(*files)
 
 
 def _begin(

@@ -16,8 +16,8 @@ from mooring.process.admission.configurations import WebhookAddress, configurati
 
 NAME: Final = "mooring"
 HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
-#: Where we go: DNS, API servers, PD, sabakan, the other replica.
-EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
+#: Where we go: DNS, API servers, PD, sabakan, the other replica, and from `helm test` its page.
+EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK, HTTP)
 USER: Final = 65532
 TLS: Final = "/etc/mooring-http-tls"
 #: What was decided from what is recorded there; it goes with the pod.
@@ -36,7 +36,7 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     sabakan_url: str = ""
     #: Where nodes are: API servers call the webhook, and kubelets and schedulers on the host ask, from there.
     node_cidrs: tuple[str, ...] = ()
-    #: A Secret in the namespace with tls.crt and tls.key: the page over HTTPS.
+    #: A Secret in the namespace with tls.crt and tls.key for the page; without it each replica makes a certificate.
     http_tls_secret: str = ""
     #: A Secret in the namespace whose key `token` readers of the page must bring.
     token_secret: str = "mooring-http"  # noqa: S105
@@ -124,7 +124,8 @@ def arguments(install: Install) -> list[str]:
     return [
         "run",
         f"--namespace={install.namespace}",
-        f"--listen-http=0.0.0.0:{HTTP}",
+        # Loopback for `kubectl port-forward`, without TLS; the pod's own address, with TLS, for all others.
+        f"--listen-http=127.0.0.1:{HTTP},$(MOORING_ADVERTISE_ADDRESS):{HTTP}",
         *([f"--listen-extender=0.0.0.0:{EXTENDER}"] if serving("extender", install.features) else []),
         f"--listen-webhook=0.0.0.0:{WEBHOOK}",
         f"--blackbox={BLACKBOX}",
@@ -153,7 +154,6 @@ def _deployment(install: Install) -> Json:
 
 def _container(install: Install) -> Json:
     extender, tls = serving("extender", install.features), bool(install.http_tls_secret)
-    scheme = {"scheme": "HTTPS"} if tls else {}
     return {
         "name": NAME,
         "image": install.image,
@@ -170,11 +170,11 @@ def _container(install: Install) -> Json:
             {"name": "webhook", "containerPort": WEBHOOK},
         ],
         "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "http", **scheme},
+            "httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTPS"},
             "periodSeconds": 10,
             "failureThreshold": 6,
         },
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http", **scheme}, "periodSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http", "scheme": "HTTPS"}, "periodSeconds": 5},
         # API servers learn a little late that a pod is leaving: meanwhile it serves as before.
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
@@ -236,7 +236,7 @@ def network_policies(install: Install) -> Iterable[Json]:
     nodes = [{"ipBlock": {"cidr": cidr}} for cidr in install.node_cidrs]
     prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
     scheduler = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"mooring.dev/asks-extender": "true"}}}
-    ingress = [_from([prometheus, *nodes], HTTP)]
+    ingress = [_from([ours, prometheus, *nodes], HTTP)]
     if serving("extender", install.features):
         ingress.append(_from([scheduler, *nodes], EXTENDER))
     if serving("webhook", install.features):
@@ -254,6 +254,17 @@ def network_policies(install: Install) -> Iterable[Json]:
                 {"ports": [{"port": port, "protocol": "TCP"} for port in EGRESS]},
             ],
         },
+    )
+
+
+def open_to_all(install: Install) -> str:
+    """What to say of a webhook's port without `from`, with the command that lists where API servers mostly are."""
+    if install.node_cidrs or not serving("webhook", install.features):
+        return ""
+    return (
+        f"every pod reaches the webhook's port {WEBHOOK}; name where API servers call from (--node-cidrs):\n"
+        "  kubectl get endpointslices -n default -l kubernetes.io/service-name=kubernetes"
+        " -o jsonpath='{.items[*].endpoints[*].addresses[*]}'"
     )
 
 

@@ -152,6 +152,7 @@ def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
             "audit-log-path": at.audit,
             # Pods need no token and must not wait for their namespace's default account.
             "disable-admission-plugins": "ServiceAccount",
+            "enable-admission-plugins": "NodeRestriction",
         },
         f"{apiserver_url(ports)}/readyz",
     )

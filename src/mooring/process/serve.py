@@ -5,6 +5,7 @@ and a signal handler.
 """
 
 import asyncio
+import datetime as dt
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,9 +16,12 @@ from typing import Any
 
 import structlog
 from aiohttp import web
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.capabilities.registry import serving
 from mooring.clients.ports import KubeApi
+from mooring.clients.x509 import issue_authority, issue_leaf, load_pair, new_key, pem, private_pem
+from mooring.clients.x509 import name as subject_name
 from mooring.core.model.exits import UserError
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
@@ -29,7 +33,7 @@ from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.lease.peers import address_of, advertised, identity_with
 from mooring.process.replica import Replica
-from mooring.process.settings.config import Config, Resolved, host_port
+from mooring.process.settings.config import Config, Resolved, host_port, host_ports
 from mooring.process.settings.reload import Reloader
 
 log = structlog.get_logger()
@@ -67,14 +71,13 @@ async def live(
         forgiving=True,
     )
     on_replica(replica)
-    host, _ = host_port(config.listen_http, "listen-http")
+    local = all(is_loopback(host) for host, _ in host_ports(config.listen_http, "listen-http"))
     intake = BodyIntake()
     async with AsyncExitStack() as stack:
         cluster = config.cluster_name or context
-        page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host), cluster=cluster)
+        page = status_app(lambda: replica, token=config.http_token, on_loopback=local, cluster=cluster)
         opened(page[PAGE])
-        page_tls = server_tls(config.http_certificates, "http-certificates")
-        await _open(stack, page, config.listen_http, "listen-http", page_tls)
+        urls = await open_page(stack, page, config)
         extender = ExtenderListener(replica, intake, stack)
         forwarder = replica.webhook.reviewer.pass_on = LeaderForwarder(
             replica.webhook.tls, lambda: address_of(replica.elector.holder), replica.elector.look_now
@@ -87,7 +90,7 @@ async def live(
             await extender.start()
         if serving("webhook", config.on()):
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")
-        say(_greeting(identity, config, "http" if page_tls is None else "https"))
+        say(_greeting(identity, config, urls))
 
         async def take_over(new: Config) -> list[str]:
             if serving("extender", new.on()) and not extender.listens:
@@ -101,9 +104,9 @@ async def live(
             group.create_task(replica.run(), name="replica")
 
 
-def _greeting(identity: str, config: Config, scheme: str) -> str:
+def _greeting(identity: str, config: Config, urls: list[str]) -> str:
     features = ", ".join(sorted(config.on())) or "none"
-    return f"mooring: {identity} at {scheme}://{config.listen_http} · features: {features}"
+    return f"mooring: {identity} at {', '.join(urls)} · features: {features}"
 
 
 class ExtenderListener:
@@ -134,6 +137,21 @@ def identity_of(config: Config, server: str, name: str) -> str:
     return identity_with(name, advertised(host, port, config.advertise_address, server))
 
 
+async def open_page(stack: AsyncExitStack, page: web.Application, config: Config) -> list[str]:
+    """Plain on loopback, where ports are forwarded to; TLS at every other address. Returns where it answers."""
+    listener, tls, urls = Listener(page), None, []
+    stack.push_async_callback(listener.stop)
+    for address in config.listen_http.split(","):
+        host, port = host_port(address.strip(), "listen-http")
+        if local := is_loopback(host):
+            await _listen(listener.start(host, port), address, "listen-http")
+        else:
+            tls = tls or server_tls(config.http_certificates, "http-certificates") or self_signed(config)
+            await _listen(listener.start(host, port, tls), address, "listen-http")
+        urls.append(f"{'http' if local else 'https'}://{address.strip()}")
+    return urls
+
+
 async def _open(
     stack: AsyncExitStack,
     app: web.Application,
@@ -145,6 +163,27 @@ async def _open(
     listener = Listener(app, **more)
     stack.push_async_callback(listener.stop)
     await _listen(listener.start(*host_port(address, flag), tls), address, flag)
+
+
+def self_signed(config: Config) -> ssl.SSLContext:
+    """A certificate in memory alone, for a year: it encrypts, and readers cannot check it."""
+    hosts = [host for host, _ in host_ports(config.listen_http, "listen-http") if host not in {"0.0.0.0", "::"}]
+    hosts += [socket.gethostname(), f"mooring.{config.namespace}.svc", config.advertise_address]
+    subject, key, now, year = subject_name("mooring"), new_key(), dt.datetime.now(dt.UTC), dt.timedelta(days=365)
+    certificate = issue_leaf(
+        subject,
+        key,
+        issue_authority(subject, key, now, year),
+        key,
+        now,
+        year,
+        usages=[ExtendedKeyUsageOID.SERVER_AUTH],
+        hosts=[*dict.fromkeys(filter(None, hosts))],
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_pair(pem(certificate), private_pem(key), context)
+    return context
 
 
 def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:

@@ -102,6 +102,9 @@ class Aftermath:
         if act.name is Name.LEADER_LOST:
             self._rig.kill()
             self._rig.cluster.timeline.after(TAKE_OVER_S, self._take_over)
+        if act.away_s:
+            words = f"{act.title.partition(' is ')[0]} is back"
+            self._rig.cluster.timeline.after(act.away_s, lambda: self._timeline.say("event", words))
 
     def _take_over(self) -> None:
         """The other replica: the lease of the one that was lost has run out by now."""
@@ -172,6 +175,8 @@ class Aftermath:
         waiting = unplaced(cluster, observer.workload_of)
         rows = tuple(self._timeline.rows)
         losses, stuck = self._regions.losses(), tuple(observer.stuck())
+        drained = [node for act in self._acts if act.name is Name.DRAIN for node in act.nodes]
+        undrained = tuple(observer.undrained(drained))
         cut_s = self._limit_s if self._ended == "limit" else None
         said = (*said, *remarks(self._wanted, observer, cut_s))
         for name in list(rig.replicas):
@@ -204,6 +209,7 @@ class Aftermath:
             unplaced=tuple(told),
             more=tuple(more),
             stuck=stuck,
+            undrained=undrained,
             broken_limits=tuple(self._audit.broken),
             operators={source: dict(sorted(of.items())) for source, of in sorted(self._timeline.ended.items())},
             open=open_,

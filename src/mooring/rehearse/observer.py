@@ -7,7 +7,7 @@ their pods: stores stop, and a PD without a majority of its members does not ans
 Nothing here touches the cluster but for that; it only counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -18,6 +18,7 @@ from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
 from mooring.rehearse.promises import PER_NODE, Promise, Wanted, title
 from mooring.rehearse.tally import Tally
+from mooring.sandbox.apiserver.eviction import budgets_of
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import labels_of, node_of
@@ -47,11 +48,13 @@ class Come(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StuckPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod on a machine that does not run, and whose Node is still there: it is not started elsewhere."""
+    """A pod on a machine that does not run, and whose Node is still there: it is not started elsewhere. Or one that a
+    drain leaves on its node, with the budgets that keep it."""
 
     pod: str
     workload: str
     node: str
+    budgets: tuple[str, ...] = ()
 
 
 class Observer:
@@ -119,6 +122,17 @@ class Observer:
             if self._cluster.store.find(Kind.NODE, "", node) is not None
             for pod in self._cluster.store.pods_on(node)
             if not _per_node(pod) and not podstate.terminal(pod) and self._is_missed(pod)
+        ]
+
+    def undrained(self, nodes: Iterable[str]) -> list[StuckPod]:
+        """Pods that are still on nodes that were drained."""
+        store = self._cluster.store
+        return [
+            StuckPod(pod=_key(pod), workload=self.workload_of(pod), node=node, budgets=tuple(budgets))
+            for node in nodes
+            for pod in store.pods_on(node)
+            if not _per_node(pod) and podstate.active(pod)
+            for budgets in [[title({"kind": Kind.PDB, **one}) for one in budgets_of(store, pod)]]
         ]
 
     def _is_missed(self, pod: Json) -> bool:

@@ -117,6 +117,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     unplaced: tuple[Unplaced, ...] = ()
     more: tuple[More, ...] = ()
     stuck: tuple[StuckPod, ...] = ()
+    undrained: tuple[StuckPod, ...] = ()
     #: Rules of the queue that were broken, in words.
     broken_limits: tuple[str, ...] = ()
     #: Operators that ended, by source: finished, failed, canceled, timeout.
@@ -186,6 +187,12 @@ def _kept(played: Observed, over: float | None) -> str:
     if bare:
         verb = "is" if len(bare) == 1 else "are"
         return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{and_more(bare)}"
+    left = played.undrained
+    if left:
+        nodes = ", ".join(dict.fromkeys(one.node for one in left))
+        verb = "stays" if len(left) == 1 else "stay"
+        by = next((f", kept by {one.budgets[0]}" for one in left if one.budgets), "")
+        return f", but not drained: {some(len(left), 'pod')} {verb} on {nodes}{by}"
     if not played.interrupted and not any(losses.without_leader for losses in played.regions):
         return ": no pod is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]

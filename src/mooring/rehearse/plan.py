@@ -24,6 +24,7 @@ NO_ROOM: Final = "no-room"
 PINNED: Final = "pinned"
 LOST: Final = "lost-for-good"
 NOT_REPLACED: Final = "not-replaced"
+STAYS: Final = "stays"
 _WORDS: Final = {
     MOVES: "move",
     WAITS: "wait for their machine",
@@ -39,7 +40,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     workload: str
     from_node: str
-    #: "moves", "waits-for-machine", "no-room", "pinned", "lost-for-good", "not-replaced".
+    #: "moves", "waits-for-machine", "no-room", "pinned", "lost-for-good", "not-replaced"; "stays": not drained.
     reason: str
     #: Where its replacement stands, when it moves.
     to_node: str = ""
@@ -75,6 +76,9 @@ def moves(played: "Observed") -> list[Move]:
             found.append(move(reason=NO_ROOM if lacks == "room" else PINNED, blocked_by=why))
         else:
             found.append(move(reason=NOT_REPLACED if gone.workload else LOST))
+    for kept in played.undrained:
+        by = ", ".join(kept.budgets)
+        found.append(Move(pod=kept.pod, workload=kept.workload, from_node=kept.node, reason=STAYS, blocked_by=by))
     return found
 
 
@@ -98,12 +102,12 @@ def _row(name: str, reason: str, group: Sequence[Move]) -> str:
     first = group[0]
     pods = first.pod.partition("/")[2] if len(group) == 1 else f"{len(group)} pods"
     left = _nodes(one.from_node for one in group)
-    if reason == MOVES:
-        away = sorted({one.away_s or 0.0 for one in group})
-        span = clock(away[0]) if len(away) == 1 else f"{clock(away[0])} to {clock(away[-1])}"
-        return f"  {name}: {pods} from {left} to {_nodes(one.to_node for one in group)}, away {span}"
     by = f", blocked by {first.blocked_by}" if first.blocked_by else ""
-    return f"  {name}: {pods} from {left}: {reason}{by}"
+    if reason == MOVES:
+        away = [one.away_s or 0.0 for one in group]
+        span = " to ".join(dict.fromkeys((clock(min(away)), clock(max(away)))))
+        return f"  {name}: {pods} from {left} to {_nodes(one.to_node for one in group)}, away {span}"
+    return f"  {name}: {pods} {'on' if reason == STAYS else 'from'} {left}: {reason}{by}"
 
 
 def _nodes(names: Iterator[str]) -> str:
@@ -115,5 +119,7 @@ def last_line(plan: Sequence[Move], interrupted: int, broken: int) -> str:
     """Counts, the same as in the JSON: they equal what then happens."""
     counts = Counter(one.reason for one in plan)
     fates = [f"{counts[reason]} {_WORDS[reason]}" for reason in _WORDS if counts[reason]]
-    pods = f"{some(len(plan), 'pod')} {'goes' if len(plan) == 1 else 'go'}" + (f": {', '.join(fates)}" if fates else "")
+    go = sum(counts[reason] for reason in _WORDS)
+    pods = f"{some(go, 'pod')} {'goes' if go == 1 else 'go'}" + (f": {', '.join(fates)}" if fates else "")
+    pods += f" · {some(counts[STAYS], 'pod')} not drained" if counts[STAYS] else ""
     return f"{pods} · {some(interrupted, 'workload')} short · {some(broken, 'promise')} broken"

@@ -11,13 +11,15 @@ from typing import Final
 
 from mooring.core.model.times import clock
 from mooring.rehearse import plan
-from mooring.rehearse.losses import columns
+from mooring.rehearse.losses import columns, some
 from mooring.rehearse.outcome import Interrupted, Observed, OutcomeRow, RegionLosses, RehearsalOutcome
 
 #: Rows of the timeline, pods and workloads that are shown unless everything is asked for.
 SHOWN: Final = 40
 SHOWN_WORKLOADS: Final = 15
-_TOLD: Final = frozenset({"", "queued", "waiting", "finished", "failed", "canceled", "timeout", "away", "fell", "back"})
+_TOLD: Final = frozenset(
+    {"", "queued", "waiting", "finished", "failed", "canceled", "timeout", "away", "fell", "back", "follows", "leads"}
+)
 _QUIET_SOURCES: Final = ("balance-", "replica", "merge", "split", "hot")
 _LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before": "had none before either"}
 _HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
@@ -123,7 +125,8 @@ def _region_words(losses: RegionLosses, *, assumed: bool) -> Iterator[str]:
 def _pods(played: Observed) -> Iterator[str]:
     counts = [(how, sum(one.how == how for one in played.gone)) for how in _HOW]
     words = [f"{count} {_HOW[how]}" for how, count in counts if count]
-    yield from ("", f"PODS  {' · '.join([*words, f'{len(played.come)} new ones Ready'])}")
+    words += [f"{some(len(played.come), 'new one')} Ready"] if words or played.come else ["none goes, none comes"]
+    yield from ("", f"PODS  {' · '.join(words)}")
     ends = [f"{source}: {_ends(of)}" for source, of in played.operators.items()]
     yield f"      operators  {' · '.join(ends) or 'none'}"
 
@@ -191,7 +194,7 @@ def _timeline(played: Observed, *, everything: bool) -> Iterator[str]:
         yield f"  {clock(at):>7}  {who:<10}  {words}"
     hidden = len(played.timeline) - len(shown)
     if not everything and hidden > 0:
-        yield f"  {len(shown)} rows of {len(played.timeline)}, --all"
+        yield f"  {some(len(shown), 'row')} of {len(played.timeline)}, --all"
 
 
 Told = tuple[float, str, str]
@@ -215,13 +218,12 @@ def _together(group: list[OutcomeRow]) -> Told:
     if len(group) == 1:
         return _told(first)
     names = [row.about for row in group if row.about]
-    some = _some(names)
     reason = f", {first.reason}" if first.reason else ""
-    return first.at_s, first.who, f"{len(group)} × {first.verb or 'seen'}{reason}: {some}; first: {first.text}"
+    return first.at_s, first.who, f"{len(group)} × {first.verb or 'seen'}{reason}: {_some(names)}; first: {first.text}"
 
 
 def _told(row: OutcomeRow) -> Told:
-    op = f"op {row.op} " if row.op and row.who not in {"event", "kubernetes", "pd", "promise"} else ""
+    op = f"op {row.op} " if row.op and row.who not in {"event", "kubernetes", "mooring", "pd", "promise"} else ""
     verb = f"{row.verb}" if row.verb and row.who != "promise" else ""
     reason = f" ({row.reason})" if row.reason and row.reason not in {"done", row.verb} else ""
     head = " ".join(part for part in (f"{op}{verb}".strip(), row.about) if part)

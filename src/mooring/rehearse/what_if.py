@@ -12,13 +12,15 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from mooring.capabilities.registry import serving
+from mooring.capabilities.registry import names, serving
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.recording.records import Turn
 from mooring.core.model.exits import UserError
+from mooring.core.model.times import rfc3339_milli
 from mooring.process.blackbox.played import Played
-from mooring.process.settings.config import Config, from_file
+from mooring.process.settings.config import Config, file_shape, from_file
+from mooring.process.settings.keys import unknown_key
 from mooring.rehearse.events.catalog import BadEventError, span
 from mooring.rehearse.from_world import snapshot_of
 from mooring.rehearse.play import LOAD_SEED
@@ -65,6 +67,9 @@ class WhatIf(msgspec.Struct, frozen=True):
         return [[key, str(was.get(key, 0)), str(then.get(key, 0))] for key in keys]
 
     def timeline(self) -> list[str]:
+        if not self.then.entries:
+            alike = "" if self.was.entries else ", as recorded and"
+            return [f"nothing happens within {self.for_s:g} s of {rfc3339_milli(self.at)}{alike} with these settings"]
         told = ((f"+{one.at - self.at:6.1f} s  op {one.id:<4} {one.source:<9}", one) for one in self.then.entries)
         return [f"{head} {one.verb:<9} {_subject(one)}  {one.text}".rstrip() for head, one in told]
 
@@ -101,7 +106,7 @@ def what_if(played: Played, changes: tuple[str, ...], for_: str, say: Callable[[
 
 
 def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> Config:
-    """The recorded settings with these changed: mix.pace.…=VALUE, as in a file of settings."""
+    """The recorded settings with these changed: mix.rebalance.at-once=2, as in a file of settings."""
     whole = msgspec.to_builtins(settings)
     for change in changes:
         path, equals, text = change.partition("=")
@@ -117,6 +122,8 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> Config:
             place[last] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UserError(f"--set {change}: {text!r} is not a value; it is read as YAML") from None
+        if unknown := unknown_key(yaml.safe_dump(whole), file_shape(names(), names())):
+            raise UserError(f"--set {change}: {unknown}")
     try:
         return from_file(whole)
     except msgspec.ValidationError as error:

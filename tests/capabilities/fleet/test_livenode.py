@@ -22,7 +22,7 @@ def wanted(**how):
 def written(node, want):
     """The node after everything was brought up to date, and how many writes that took."""
     for count in range(10):
-        write, _ = bring_up_to_date(node, want, ())
+        write, _ = bring_up_to_date(node, want, tuple)
         if write is None:
             return node, count
         if isinstance(write, Patch):
@@ -49,7 +49,7 @@ def test_a_node_is_brought_up_to_date_once():
     assert node.labels[keys.ZONE] == "rack2"
     assert node.annotations[keys.SERIAL] == "S4"
     assert node.taints == (Taint(keys.STATE_TAINT, "NoExecute", "retiring"),)
-    assert bring_up_to_date(node, wanted(state_taint=("retiring", "NoExecute")), ()) == (None, None)
+    assert bring_up_to_date(node, wanted(state_taint=("retiring", "NoExecute")), tuple) == (None, None)
 
 
 def test_a_demoted_node_loses_the_control_planes_labels_and_keeps_others():

@@ -343,6 +343,13 @@ def test_a_scheduler_of_ours_from_before_a_restart_is_ours(deadline):
     assert outlives(world, running) == ()
 
 
+def test_a_scheduler_of_another_leader_whose_operator_had_the_same_number_is_ours():
+    """E5: a leader that sees the mark late proposes anew, and its operator may have the number that the mark names."""
+    world, running = reach("evicting")
+    running = OperatorRecord(operator=running.operator, promoted_at=world.now)
+    assert outlives(world, running) == ()
+
+
 def test_a_pd_that_took_over_while_we_were_away_is_believed_once_its_stores_have_reported():
     """E6: one node may have run both our leader and PD's: what we noted is lost, the mark still names the PD before."""
     world, running = reach("evicting")

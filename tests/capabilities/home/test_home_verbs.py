@@ -161,6 +161,29 @@ def test_full_nodes_come_back_byte_for_byte(scenario, pod_in_request):
     assert json.loads(answer)["NodeNames"] is None
 
 
+@pytest.mark.parametrize("order", [("Pod", "Nodes", "NodeNames"), ("Nodes", "NodeNames", "Pod")])
+def test_large_bodies_with_full_nodes(scenario, pod_in_request, order):
+    """H2: above 1 MiB full Nodes are only passed on unless the pod is a member, whatever comes first in the body."""
+    scenario.cluster({"demo-tidb-2": "n2"})
+    nodes = [{"metadata": {"name": f"n{i}"}, "status": {"images": ["x" * 1000] * 300}} for i in range(5)]
+
+    def asked(pod, nodes):
+        given = {"Pod": pod, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
+        body = json.dumps({key: given[key] for key in order}, separators=(",", ":")).encode()
+        assert len(body) > 1 << 20
+        return scenario.verbs().filter(body)
+
+    other = pod_in_request("web-0", {"app": "web"}, owner="web")
+    answer = asked(other, nodes)
+    assert answer.reason is Reason.NOT_MANAGED
+    assert json.loads(answer.body)["Nodes"] == {"metadata": {}, "items": nodes}
+    kept = json.loads(asked(pod_in_request("demo-tidb-2"), nodes).body)
+    assert kept["Nodes"]["items"] == [nodes[2]]
+    assert sorted(kept["FailedNodes"]) == ["n0", "n1", "n3", "n4"]
+    with pytest.raises(BadRequestError, match="an item of Nodes is not an object"):
+        asked(pod_in_request("demo-tidb-2"), [*nodes, 7])
+
+
 def test_small_letters_are_read_too(scenario, pod_in_request):
     """H1: both key casings in, Capitalised out."""
     scenario.cluster({"demo-tidb-2": "n2"})

@@ -7,6 +7,7 @@ import msgspec
 from mooring.core.model.decision import End, Evaluation, NextStep
 from mooring.core.model.descriptor import Descriptor, Leftover, Right
 from mooring.core.model.events import Change
+from mooring.core.model.finding import ill
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator, Step, StepKind
@@ -87,4 +88,8 @@ DESCRIPTOR = Descriptor(
         Leftover(f"node {n.name}: sixth", (label(n, None),)) for n in marked.nodes if n.labels.get("sixth")
     ],
     report=lambda engine, config: {"nodes": sorted(n.name for n in engine.world.nodes())},
+    detail=lambda engine, name: {"label": n.labels.get("sixth")} if (n := engine.world.node(name)) else None,
+    settings_map="sixth-settings",
+    codes={"MO999": "The sixth is not set"},
+    examine=lambda seen: [ill("sixth", "MO999", "its settings", f"{seen.settings}", "write them")] if seen.on else [],
 )

@@ -11,13 +11,16 @@ from docs.generate import settings_page
 from mooring.capabilities import registry
 from mooring.cli.config import config as show_config
 from mooring.cli.output import Format
+from mooring.clients.ports import NotFoundError
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import State
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.remove import traces
+from mooring.install.doctor import DoctorTarget, codes
 from mooring.install.doctor import cluster as doctor
 from mooring.install.doctor import running as doctor_running
+from mooring.install.doctor.examine import _of_capabilities
 from mooring.install.manifests import Install, manifests
 from mooring.process.assemble import capabilities, queue_settings
 from mooring.process.http.status import status_app
@@ -116,6 +119,23 @@ async def test_doctor_asks_for_its_rights(sixth):
     ]
 
 
+async def test_doctor_asks_itself(sixth):
+    """Doctor: it reads the settings that a person wrote for it, and says what it finds in them."""
+
+    class Api:
+        async def get(self, kind, namespace, name):
+            if name != "sixth-settings":
+                raise NotFoundError(name)
+            return {"data": {"wait": "soon"}}
+
+    target = DoctorTarget(
+        api=Api(), clock=None, chance=None, config=Config(features={"sixth": True}), sources={}, server=""
+    )
+    (found,) = [f for f in await _of_capabilities(target, frozenset({"sixth"}), ()) if f.group == "sixth"]
+    assert (found.code, found.seen) == ("MO999", "{'wait': 'soon'}")
+    assert codes()["MO999"] == "The sixth is not set"
+
+
 def test_it_runs_and_is_explained_counted_and_cleaned_up(sixth):
     """Run, `why`, metrics, the API, doctor and cleanup, on a replica in the sandbox."""
     rig = Rig(seed=1, config=Config(features={"sixth": True}))
@@ -158,6 +178,10 @@ async def look_over_http(replica):
     route = next(r for r in status_app(lambda: replica).router.routes() if r.resource.canonical == "/api/v1/sixth")
     answer = await route.handler(make_mocked_request("GET", "/api/v1/sixth"))
     assert msgspec.json.decode(answer.body)["nodes"] == ["n0", "n1", "n2"]
+    routes = {r.resource.canonical: r for r in status_app(lambda: replica).router.routes()}
+    for node, status in (("n1", 200), ("n9", 404)):
+        asked = make_mocked_request("GET", f"/api/v1/sixth/{node}", match_info={"object": node})
+        assert (await routes["/api/v1/sixth/{object}"].handler(asked)).status == status
 
 
 async def clean_up(rig, engine):

@@ -73,7 +73,20 @@ def test_the_network_policy_lets_in_what_we_listen_on_and_out_where_we_go():
     out = {p["port"] for rule in policy["egress"] for p in rule["ports"]}
     cluster = TidbCluster(namespace="tidb", name="demo", uid="u", resource_version="1")
     pd = {int(url.rpartition(":")[2]) for url in endpoints(cluster, {})}
-    assert out == {53, 443, 6443, 10080, ports["webhook"]} | pd
+    assert out == {53, 443, 6443, 10080, ports["webhook"], ports["http"]} | pd
+
+
+def test_the_page_is_on_the_network_with_tls_only():
+    """Issue 21, line 10: loopback for who forwards a port, the pod's own address for others: by HTTPS, so are probes."""
+    for secret in ("", "page-tls"):
+        found = {o["kind"]: o for o in manifests(Install(image="m:1", http_tls_secret=secret))}
+        (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+        (listens,) = [a.partition("=")[2] for a in container["args"] if a.startswith("--listen-http=")]
+        assert listens == "127.0.0.1:8390,$(MOORING_ADVERTISE_ADDRESS):8390"
+        (pod_address,) = [e for e in container["env"] if e["name"] == "MOORING_ADVERTISE_ADDRESS"]
+        assert pod_address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+        probes = [container[f"{kind}nessProbe"]["httpGet"] for kind in ("live", "readi")]
+        assert [probe["scheme"] for probe in probes] == ["HTTPS", "HTTPS"]
 
 
 def test_a_rollout_leads_nobody_to_a_replica_that_is_not_there():

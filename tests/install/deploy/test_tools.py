@@ -107,6 +107,23 @@ def test_every_option_renders(helm):
     assert lint.returncode == 0, lint.stdout
 
 
+def test_prometheus_and_the_helm_test_ask_over_tls(helm):
+    """Off loopback there is nothing else: a certificate that a replica made is not checked, one of yours is."""
+
+    def monitored(*more):
+        ran = template(helm, "--set=monitoring.serviceMonitor=true", *more)
+        found = {o["kind"]: o for o in yaml.safe_load_all(ran.stdout) if o}
+        (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
+        assert endpoint["scheme"] == "https"
+        args = found["Pod"]["spec"]["containers"][0]["args"]
+        assert "--server=https+unverified://mooring.mooring-system.svc:8390" in args
+        return endpoint["tlsConfig"]
+
+    assert monitored() == {"insecureSkipVerify": True}
+    checked = {"serverName": "mooring.mooring-system.svc", "ca": {"secret": {"name": "page", "key": "ca.crt"}}}
+    assert monitored("--set=http.tlsSecret=page") == checked
+
+
 def test_alerts_are_valid_and_fire_when_they_should(promtool):
     """`promtool check rules`, and its unit tests: each alert fires, and none while all is well."""
     for words in (["check", "rules", "--lint=all", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]):

@@ -8,7 +8,7 @@ from mooring.cli import doctor as command
 from mooring.cli.doctor import doctor
 from mooring.cli.output import Format
 from mooring.core.model.exits import Exit
-from mooring.install.doctor.finding import ill, skipped, well
+from mooring.core.model.finding import ill, skipped, well
 
 WELL = well("cluster", "fine")
 WARNS = ill("cluster", "MO103", "clocks agree", "they do not", "timedatectl", warning=True)

@@ -10,10 +10,11 @@ from mooring.cli.doctor import _print
 from mooring.cli.output import Format
 from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.cluster import NO_LABELS, Key, Node
+from mooring.core.model.finding import ill, well
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RETIRING, Mark, write_mark, write_marks
 from mooring.core.model.tidb import PdView, Store, TidbCluster
-from mooring.install.doctor import CODES, Level, cluster, running
-from mooring.install.doctor.finding import ill, well
+from mooring.install.doctor import Level, cluster, running
+from mooring.install.doctor import codes as known_codes
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,14 +22,15 @@ ROOT = Path(__file__).parents[3]
 def test_every_code_has_its_section_and_every_section_its_code():
     """The link that a finding prints leads somewhere, and nothing is documented that cannot be found."""
     sections = re.findall(r"^## (MO\d+)$", (ROOT / "docs/doctor.md").read_text(), re.MULTILINE)
-    assert sections == sorted(CODES)
+    assert sections == sorted(known_codes())
 
 
 def test_every_code_in_the_source_is_in_the_table_and_is_used():
     """A code that is printed is a code that is listed."""
-    sources = [*(ROOT / "src/mooring/install/doctor").glob("*.py"), ROOT / "src/mooring/cli/doctor.py"]
+    checks = (ROOT / "src/mooring/capabilities").rglob("examine.py")
+    sources = [*(ROOT / "src/mooring/install/doctor").glob("*.py"), ROOT / "src/mooring/cli/doctor.py", *checks]
     used = {c for f in sources if f.name != "codes.py" for c in re.findall(r'"(MO\d+)"', f.read_text())}
-    assert used == set(CODES)
+    assert used == set(known_codes())
 
 
 def test_a_finding_says_what_was_seen_the_fix_and_where_to_read(capsys):

@@ -4,8 +4,9 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mooring.install.doctor.codes import CODES, see
-from mooring.install.doctor.finding import ill, well
+from mooring.core.model.finding import ill, well
+from mooring.install.doctor.codes import codes as known_codes
+from mooring.install.doctor.codes import see
 from mooring.install.doctor.script import script
 
 RIGHTS = "mooring manifests --features mix=true --rights | kubectl apply -f -"
@@ -56,7 +57,7 @@ def test_it_is_a_script_that_a_shell_reads():
 
 def test_where_to_read_is_an_address_that_opens():
     """Each code's address names a file that is there, and a heading in it."""
-    for code in CODES:
+    for code in known_codes():
         address = urlsplit(see(code))
         text = Path(address.path).read_text()
         assert f"## {address.fragment.upper()}\n" in text

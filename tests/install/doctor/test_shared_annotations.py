@@ -2,9 +2,11 @@
 
 import pytest
 
+from mooring.capabilities.handoff.examine import shared_annotations
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.core.model.descriptor import Examined
 from mooring.core.model.tidb import TidbCluster
-from mooring.install.doctor.running import shared_annotations
+from mooring.process.settings.config import Config
 
 KEPT = TidbCluster("tidb", "demo", "u1", "1", tikv_phase="Normal")
 OURS = TidbCluster("tidb", "other", "u2", "1")
@@ -20,7 +22,9 @@ OURS = TidbCluster("tidb", "other", "u2", "1")
 )
 def test_who_acts_is_told(leave, code, words):
     """E3: found out by doctor; only false lets both act, and that is a warning."""
-    (finding,) = shared_annotations([KEPT, OURS], HandoffPolicy(leave_to_tidb_operator=leave))
+    config = Config(policies=(HandoffPolicy(leave_to_tidb_operator=leave),))
+    (finding,) = shared_annotations(Examined(config=config, on=True, clusters=(KEPT, OURS)))
     assert (finding.code or "") == code
     assert words in f"{finding.what} {finding.seen}"
-    assert shared_annotations([OURS], HandoffPolicy(leave_to_tidb_operator=leave)) == []
+    assert list(shared_annotations(Examined(config=config, on=True, clusters=(OURS,)))) == []
+    assert list(shared_annotations(Examined(config=config, on=False, clusters=(KEPT,)))) == []

@@ -7,6 +7,7 @@ from mooring.capabilities.drain.leaving import marks_of
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live.capability import Fleet
+from mooring.capabilities.fleet.live.examine import generators
 from mooring.capabilities.fleet.live.planning import PlanNotes
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.core.model.cluster import Node
@@ -71,5 +72,7 @@ DESCRIPTOR = Descriptor(
     leftovers=leftovers,
     objects=((Kind.CONFIG_MAP, ledger.NAME),),
     settings_map=settings.NAME,
+    examine=generators,
+    codes={"MO901": "CKE generates clusters beside fleet", "MO902": "Fleet's settings cannot be used"},
     empties_kube_system=True,
 )

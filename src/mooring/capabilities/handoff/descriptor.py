@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mooring.capabilities.drain.leaving import marks_of
 from mooring.capabilities.handoff.capability import Handoff
+from mooring.capabilities.handoff.examine import shared_annotations
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
 from mooring.core.model.descriptor import EVENTS, POD_WRITES, Descriptor, Leftover, Marked, Right
@@ -66,4 +67,6 @@ DESCRIPTOR = Descriptor(
     key_kind="cluster",
     leftovers=leftovers,
     report=report_of,
+    examine=shared_annotations,
+    codes={"MO603": "Mooring and tidb-operator act on the same annotations"},
 )

@@ -22,6 +22,7 @@ EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
 DELETE_POD: Final = "delete-pod"
 NONE: Final = "none"
 ALLOWED: Final = (NONE, DELETE_POD)
+_ASKING: Final = frozenset({LEAVING, RESTART, EVICT_LEADER, EVICT_LEADER_FOR_RESIZE})
 #: So much of a value is shown.
 LONGEST: Final = 40
 
@@ -63,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def request_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Request | None:
     """The one request that counts, or None."""
     annotations = pod.annotations
+    if _ASKING.isdisjoint(annotations):
+        return None  # as of nearly every pod, at every look
     leaving = leaving_request(pod)
     if leaving is not None:
         return leaving

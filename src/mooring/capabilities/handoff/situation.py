@@ -70,10 +70,11 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def never_added(self) -> bool:
-        """The mark is this operator's, and no scheduler was added since: one that PD lists is another client's."""
-        if self.mark is None or "added" in self.notes or self.running.operator.reason in FROM_MARKS:
+        """This operator wrote the mark, and added no scheduler since: one that PD lists is another client's. The mark
+        is known by its moment: a replica that led before may have given its operator the same number."""
+        if self.mark is None or "added" in self.notes:
             return False
-        return self.mark.operator == self.running.operator.id
+        return marked_at(self.mark.since) in self.notes
 
     @property
     def begun(self) -> bool:
@@ -86,6 +87,11 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def store(self) -> Store | None:
         """The store that this pod is, as PD has it now; it may be another one than was asked about."""
         return self.view.store_of(self.name, self.cluster.namespace) if self.view is not None else None
+
+
+def marked_at(since: float) -> str:
+    """The note of an operator that it wrote a mark at that moment, whether or not the write was answered."""
+    return f"marked {since}"
 
 
 def observe(

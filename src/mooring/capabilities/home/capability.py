@@ -162,7 +162,7 @@ class Home:
             instructions=tuple(instructions),
             again_at=min(again, default=None),
             verdict=verdict,
-            limits=reservation_limits(member_set.keeper.namespace, self.policy) if proposals else NO_LIMITS,
+            limits=reservation_limits(member_set.keeper.namespace, world, self.policy) if proposals else NO_LIMITS,
             notes=HomeNotes(asked, frozenset(reserved)),
         )
 

@@ -48,21 +48,23 @@ def recorded(member_set: MemberSet, name: str, places: Places | None = None) -> 
     return place.node
 
 
-def home_of(member_set: MemberSet, name: str) -> str:
+def home_of(member_set: MemberSet, name: str, places: Places | None = None) -> str:
     """Where a member belongs; "" while unknown, or after one of our operators moved it off."""
-    places = read_places(member_set.keeper.annotations)
+    places = read_places(member_set.keeper.annotations) if places is None else places
     node = recorded(member_set, name, places)
     return "" if node == places.get(name, Place()).left else node
 
 
 def last_home(member_set: MemberSet, name: str, world: WorldRead) -> str:
     """Where a member that is to be scheduled belongs: what was seen last, recorded or not; "": unknown."""
-    return seen_home(member_set, name, world) or home_of(member_set, name)
+    places = read_places(member_set.keeper.annotations)
+    return seen_home(member_set, name, world, places) or home_of(member_set, name, places)
 
 
-def seen_home(member_set: MemberSet, name: str, world: WorldRead) -> str:
+def seen_home(member_set: MemberSet, name: str, world: WorldRead, places: Places | None = None) -> str:
     """Where a member belongs by what this process saw itself; "" when it saw nothing, or one of our operators moved it
     off."""
+    places = read_places(member_set.keeper.annotations) if places is None else places
     part = member_set.set.name if member_set.set is not None else member_set.prefix.removesuffix("-")
     seen = world.index(LastBindings).node_of(Key(member_set.keeper.namespace, name), part)
-    return "" if seen == read_places(member_set.keeper.annotations).get(name, Place()).left else seen
+    return "" if seen == places.get(name, Place()).left else seen

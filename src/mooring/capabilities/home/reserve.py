@@ -42,6 +42,8 @@ STEPS: Final = (Step(StepKind.RESERVE_NODE), Step(StepKind.RELEASE_NODE))
 HOLD, RELEASE = range(2)
 #: A spot notice from outside: the node will be gone before the member is back.
 INTERRUPT_AT: Final = "vacant.io/interrupt-at"
+#: A grace is what the pod's author wrote: beyond this no node is kept.
+_LONGEST_GRACE_S: Final = 3600.0
 #: Nodes and pods reach other schedulers on two streams: one must not see the free room before it sees who took it.
 LINGER_S: Final = 1.0
 
@@ -59,9 +61,11 @@ def reservation_subject(pod: Key) -> str:
     return f"reservation/{pod}"
 
 
-def reservation_limits(namespace: str, policy: HomePolicy) -> dict[str, int | None]:
-    """A reserved node takes no other new pods, so there is a limit per namespace and one in all."""
-    return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: policy.reserve_in_all}
+def reservation_limits(namespace: str, world: WorldRead, policy: HomePolicy) -> dict[str, int | None]:
+    """A reserved node takes no other new pods, so there is a limit per namespace and one in all; and half of the nodes
+    stay free, however few there are."""
+    half = max(1, sum(1 for _ in world.nodes()) // 2)
+    return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: min(policy.reserve_in_all, half)}
 
 
 def room_left(namespace: str, queue: Queue, policy: HomePolicy) -> int:
@@ -83,7 +87,7 @@ def propose_reservation(
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:
-        node, until = pod.node, pod.deletion_at + policy.hold_s
+        node, until = pod.node, min(pod.deletion_at, now + _LONGEST_GRACE_S) + policy.hold_s
     elif not pod.node and not pod.terminating:
         node, until = seen_home(member_set, name, world), pod.created_at + policy.hold_s
     else:

@@ -12,19 +12,16 @@ from collections.abc import Callable
 
 import msgspec
 
+from mooring.capabilities.home.answers import write_only, write_scores, write_unchanged, write_victims, write_without
 from mooring.capabilities.home.choice import HomeMember, choose, home_member, score
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.capabilities.home.wire import (
     AskedPod,
     PreemptRequest,
     WireVictims,
+    pod_in_front,
     read_preempt,
     read_request,
-    write_only,
-    write_scores,
-    write_unchanged,
-    write_victims,
-    write_without,
 )
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
@@ -45,7 +42,8 @@ class Verbs:
         self._switched_on = switched_on
 
     def filter(self, body: bytes) -> VerbAnswer:
-        request = read_request(body)
+        front = pod_in_front(body)
+        request = read_request(body, apart=front is None or self._member(front)[0] is not None)
         pod, reason = self._member(request.pod)
         if pod is None:
             return VerbAnswer(write_unchanged(request), reason)

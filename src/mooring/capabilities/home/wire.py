@@ -1,26 +1,32 @@
-"""The extender's wire format, extender/v1: bytes in, bytes out, and as few of them looked at as possible.
+"""The extender's requests, extender/v1, and as few of their bytes looked at as possible (`answers` writes).
 
 kube-scheduler writes Capitalised keys without regard to what is empty (`null` everywhere), older ones wrote small
 letters; both are read. Nodes are sliced out of the request as they stand and sent back untouched, since kube-scheduler
 takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their names.
 
-A request is untrusted: it is counted before it is decoded, so that no body, however it is built, becomes more than a
-few times its own size in memory.
+A request is untrusted: a large one is counted before it is decoded, so that no body, however it is built, becomes more
+than a few times its own size in memory. Counting full Nodes takes half as long as reading them, so those that only
+pass through, since the pod is none of ours, are not taken apart at all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from mooring.core.model.cluster import NO_LABELS, Owner
 
-#: How Go begins a Node: its name is the first thing in it.
-_NODE_HEAD: Final = b'{"metadata":{"name":"'
+#: How Go begins a Node: its name is the first thing in it. And ExtenderArgs: the pod, then the Nodes.
+_NODE_HEAD: Final = re.compile(rb'\{"metadata":\{"name":"([^"\\]{1,253})"')
+_POD_FIRST: Final = b'{"Pod":'
+_NODES_NEXT: Final = b',"Nodes":'
 
 
 #: Kubernetes supports 5,000 nodes; this is four times as many.
 MOST_NODES: Final = 20_000
+#: A body of this size needs no counting: what it can become is small.
+_SMALL: Final = 1 << 20
 #: A body with fewer bytes from comma to comma, on average, is decoded with care: the shortest names have more.
 _SHORT: Final = 8
 #: Bytes that one node's name may take: 253, its quotes and a comma.
@@ -66,6 +72,7 @@ class NodeList(msgspec.Struct, frozen=True, gc=False):
 
 
 _NULL: Final = msgspec.Raw(b"null")
+_BRACE: Final = ord("{")
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -127,7 +134,6 @@ _named = msgspec.json.Decoder(_Object)
 _pod = msgspec.json.Decoder(_Object | None)
 _nodes = msgspec.json.Decoder(NodeList | None)
 _names = msgspec.json.Decoder(list[str] | None)
-_encode = msgspec.json.Encoder().encode
 
 
 class AskedPod(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +150,8 @@ class ExtenderRequest(msgspec.Struct, frozen=True, gc=False):
 
     pod: AskedPod | None
     given_names: list[str] | None
-    given_nodes: NodeList | None
+    #: Raw: not taken apart.
+    given_nodes: NodeList | msgspec.Raw | None
 
     def names(self) -> list[str]:
         """The candidates' names, from whichever form they came in."""
@@ -156,7 +163,8 @@ class ExtenderRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def items(self) -> list[msgspec.Raw]:
-        return (self.given_nodes.items if self.given_nodes is not None else None) or []
+        nodes = _sliced(self.given_nodes) if isinstance(self.given_nodes, msgspec.Raw) else self.given_nodes
+        return (nodes.items if nodes is not None else None) or []
 
 
 class WireVictims(msgspec.Struct, frozen=True, gc=False):
@@ -173,44 +181,65 @@ _WANTED: Final = 'must be an ExtenderArgs object: {"Pod": …, "Nodes": …, "No
 _WANTED_VICTIMS: Final = 'must be an ExtenderPreemptionArgs object: {"Pod": …, "NodeNameTo…": …}'
 
 
-def read_request(body: bytes) -> ExtenderRequest:
-    """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has."""
-    commas = body.count(b",")
-    # What kube-scheduler sends is decoded at once: so few values, or such long ones, take a few times their size.
-    read = _at_once if commas <= MOST_NODES or commas * _SHORT <= len(body) else _part_by_part
-    pod, names, nodes = read(body)
+def pod_in_front(body: bytes) -> AskedPod | None:
+    """The pod of a large body with full Nodes, without reading these. None: it is small, or does not begin as
+    kube-scheduler begins it."""
+    if len(body) <= _SMALL or not body.startswith(_POD_FIRST):
+        return None
+    end = body.find(_NODES_NEXT, len(_POD_FIRST), _LARGEST_POD)
+    try:
+        return _asked(msgspec.Raw(body[len(_POD_FIRST) : end]), _WANTED) if end > 0 else None
+    except BadRequestError:
+        return None
+
+
+def read_request(body: bytes, *, apart: bool = True) -> ExtenderRequest:
+    """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has. `apart` False: the full
+    Nodes of a large body are only to be passed on."""
+    if len(body) <= _SMALL or (apart and body.count(b",") * _SHORT <= len(body)):
+        # What kube-scheduler sends is decoded at once: so few values, or such long ones, take a few times their size.
+        args = _decode(_args, body, _WANTED)
+        names = args.names
+        if names is None:
+            names = args.names_small if args.names_small is not None else args.names_camel
+        nodes = _checked(args.nodes if args.nodes is not None else args.nodes_small)
+    else:
+        args = _decode(_raw_args, body, _WANTED)
+        names = _counted_names(
+            next((n for n in (args.names, args.names_small, args.names_camel) if not _is_null(n)), _NULL)
+        )
+        raw = args.nodes_small if _is_null(args.nodes) else args.nodes
+        nodes = None if _is_null(raw) else raw if not apart else _sliced(raw)
     if names is not None and len(names) > MOST_NODES:
-        raise TooManyError(f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes")
+        raise TooManyError(_TOO_MANY_NAMES)
+    return ExtenderRequest(_asked(args.pod_small if _is_null(args.pod) else args.pod, _WANTED), names, nodes)
+
+
+_TOO_MANY_NAMES: Final = f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes"
+
+
+def _counted_names(raw: msgspec.Raw) -> list[str] | None:
+    text = bytes(raw)
+    if text.count(b",") >= MOST_NODES or len(text) > MOST_NODES * _NAME:
+        raise TooManyError(_TOO_MANY_NAMES)
+    names: list[str] | None = _decode(_names, raw, _WANTED, "NodeNames")
+    return names
+
+
+def _sliced(raw: msgspec.Raw) -> NodeList | None:
+    """Counted before it is decoded."""
+    if bytes(raw).count(b",") > _MOST_IN_NODES:
+        raise TooManyError(f"Nodes has more than {_MOST_IN_NODES} values; no cluster has so many nodes")
+    return _checked(_decode(_nodes, raw, _WANTED, "Nodes"))
+
+
+def _checked(nodes: NodeList | None) -> NodeList | None:
     items = (nodes.items if nodes is not None else None) or ()
     if len(items) > MOST_NODES:
         raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
-    if any(bytes(memoryview(raw)[:1]) != b"{" for raw in items):
+    if any(memoryview(raw)[0] != _BRACE for raw in items):
         raise BadRequestError("an item of Nodes is not an object; each is a Node")
-    return ExtenderRequest(_asked(pod, _WANTED), names, nodes)
-
-
-_Parts = tuple[msgspec.Raw, list[str] | None, NodeList | None]
-
-
-def _at_once(body: bytes) -> _Parts:
-    args = _decode(_args, body, _WANTED)
-    names = next((n for n in (args.names, args.names_small, args.names_camel) if n is not None), None)
-    nodes = args.nodes if args.nodes is not None else args.nodes_small
-    return args.pod_small if _is_null(args.pod) else args.pod, names, nodes
-
-
-def _part_by_part(body: bytes) -> _Parts:
-    """Each part is counted before it is decoded."""
-    args = _decode(_raw_args, body, _WANTED)
-    names = next((n for n in (args.names, args.names_small, args.names_camel) if not _is_null(n)), _NULL)
-    view = bytes(names)
-    if view.count(b",") >= MOST_NODES or len(view) > MOST_NODES * _NAME:
-        raise TooManyError(f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes")
-    nodes = args.nodes_small if _is_null(args.nodes) else args.nodes
-    if bytes(nodes).count(b",") > _MOST_IN_NODES:
-        raise TooManyError(f"Nodes has more than {_MOST_IN_NODES} values; no cluster has so many nodes")
-    pod = args.pod_small if _is_null(args.pod) else args.pod
-    return pod, _decode(_names, names, _WANTED, "NodeNames"), _decode(_nodes, nodes, _WANTED, "Nodes")
+    return nodes
 
 
 def read_preempt(body: bytes) -> PreemptRequest:
@@ -226,76 +255,7 @@ def read_preempt(body: bytes) -> PreemptRequest:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:4]) == b"null"
-
-
-_NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
-
-
-def write_unchanged(request: ExtenderRequest) -> bytes:
-    """Every candidate as it came."""
-    return _written(None if request.given_nodes is None else request.items, request.given_names, {})
-
-
-def write_only(request: ExtenderRequest, names: list[str], only: str, sentence: str) -> bytes:
-    """One candidate and no other; `names` are all of them, `sentence` says why not the rest."""
-    failed = dict.fromkeys(names, sentence)
-    del failed[only]
-    return _written(_nodes_where(request, names, {only}.__contains__), _given(request, [only]), failed)
-
-
-def write_without(request: ExtenderRequest, names: list[str], without: Mapping[str, str]) -> bytes:
-    """Every candidate but those in `without`, which says why not."""
-    kept = [name for name in names if name not in without]
-    nodes = _nodes_where(request, names, lambda name: name not in without)
-    return _written(nodes, _given(request, kept), without)
-
-
-def _given(request: ExtenderRequest, names: list[str]) -> list[str] | None:
-    return None if request.given_names is None else names
-
-
-def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
-    if request.given_nodes is None:
-        return None
-    mine = names if request.given_names is None else request.node_names()
-    # Names and Nodes that do not name the same: better all of them than none.
-    return [raw for name, raw in zip(mine, request.items, strict=True) if keep(name)] or request.items
-
-
-def _written(nodes: Sequence[msgspec.Raw] | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
-    parts: list[Any] = [b'{"Nodes":null']
-    if nodes is not None:
-        parts = [b'{"Nodes":{"metadata":{},"items":[']
-        for raw in nodes:
-            parts += (raw, b",")
-        if nodes:
-            parts.pop()
-        parts.append(b"]}")
-    parts += (b',"NodeNames":', _encode(names), b',"FailedNodes":', _encode(failed), _NO_ERROR)
-    return b"".join(parts)
-
-
-class _HostScore(msgspec.Struct, frozen=True, gc=False):
-    host: str = msgspec.field(name="Host")
-    score: int = msgspec.field(name="Score")
-
-
-def write_scores(names: Sequence[str], score: Callable[[str], int]) -> bytes:
-    """Written as they are made, a thousand at a time."""
-    batches = (names[at : at + 1000] for at in range(0, len(names), 1000))
-    return b"[%s]" % b",".join(_encode([_HostScore(n, score(n)) for n in batch])[1:-1] for batch in batches)
-
-
-def write_victims(victims: Mapping[str, WireVictims]) -> bytes:
-    return _encode(
-        {
-            "NodeNameToMetaVictims": {
-                name: {"Pods": [{"UID": uid} for uid in v.uids], "NumPDBViolations": v.pdb_violations}
-                for name, v in victims.items()
-            }
-        }
-    )
+    return raw == _NULL
 
 
 def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
@@ -328,11 +288,8 @@ def _asked(raw: msgspec.Raw, wanted: str) -> AskedPod | None:
 
 def _node_name(raw: msgspec.Raw) -> str:
     """The name of a Node. As Go writes it the name comes first, and then the other 7 KB need not be read."""
-    view = bytes(memoryview(raw)[:320])
-    if view.startswith(_NODE_HEAD):
-        name, quote, _ = view[len(_NODE_HEAD) :].partition(b'"')
-        if quote and b"\\" not in name:
-            return name.decode("utf-8", "replace")
+    if found := _NODE_HEAD.match(raw):
+        return found[1].decode("utf-8", "replace")
     node = _decode(_named, raw, "each item of Nodes is a Node")
     return (node.metadata.name if node.metadata is not None else None) or ""
 

@@ -25,7 +25,7 @@ from mooring.capabilities.mix.interruption.pods import quorum_room
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, WorkloadNotes
-from mooring.capabilities.mix.rebalance.detached import DetachedPods
+from mooring.capabilities.mix.rebalance.detached import DetachedPods, going_first
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import Healths, find_workload, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.misplaced import is_repaired
@@ -221,7 +221,7 @@ class Mix:
         situation.limit = limit_of(workload, world, now)
         pod = situation.pod
         if pod is not None and not pod.terminating:
-            situation.detached = seen.detached if pod.owner is None else ()
+            situation.detached = going_first(seen.detached, queue) if pod.owner is None else ()
             if op.source == SPOT:
                 situation.unwanted = "" if interrupted else "the notice was taken back"
             else:

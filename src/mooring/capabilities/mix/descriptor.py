@@ -1,16 +1,31 @@
 """Mix, described to the rest of the product."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from mooring.capabilities.mix import memory
 from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.explain import all_workloads, one_workload
+from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.release import undo
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITES, Descriptor, Leftover, Marked, Right
 from mooring.core.model.kinds import Kind
 
 TLS_SECRET: Final = "mooring-webhook-tls"  # noqa: S105
+_BAD_MODE: Final = "mooring-doctor-asks"
+#: A workload with a mode that does not exist.
+REFUSED: Final[Mapping[str, Any]] = {
+    "metadata": {"name": "mooring-doctor", "namespace": "default", "labels": {ENABLED: "true", MODE: _BAD_MODE}},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "mooring-doctor"}},
+        "template": {
+            "metadata": {"labels": {"app": "mooring-doctor"}},
+            "spec": {"containers": [{"name": "none", "image": "none"}]},
+        },
+    },
+}
 _HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -50,4 +65,7 @@ DESCRIPTOR = Descriptor(
     request="a move",
     leftovers=leftovers,
     objects=((Kind.CONFIG_MAP, memory.NAME), (Kind.SECRET, TLS_SECRET)),
+    report=all_workloads,
+    detail=one_workload,
+    refused=(REFUSED, _BAD_MODE),
 )

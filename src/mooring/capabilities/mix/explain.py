@@ -3,8 +3,8 @@
 It prints what the deciding code finds; nothing is decided here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,7 +15,7 @@ from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, un
 from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, management_of, slot_of
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
-from mooring.capabilities.mix.rebalance.health import find_workload, is_fast
+from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, workload_key
 from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
@@ -27,6 +27,9 @@ from mooring.core.world.read import WorldRead
 
 if TYPE_CHECKING:
     from mooring.capabilities.mix.capability import Mix
+
+#: Workloads between two pauses of a report.
+PART: Final = 10
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,3 +277,27 @@ def lines(mix: "Mix", subject: str, world: WorldRead, queue: Queue, now: float) 
         if isinstance(management, Managed) and slot is not None:
             given = class_of(pod, world)
             yield Line("why there", f"slot {slot} of {workload.name}, {given}: {management.target}")
+
+
+def all_workloads(engine: Any, _: Any) -> Generator[None, None, Mapping[str, Any]]:
+    """What `GET /api/v1/mix` answers. Only the replica that leads knows what waits and runs."""
+    rows = []
+    for place, workload in enumerate(speaking(engine.world)):
+        if place % PART == PART - 1:
+            yield
+        rows.append(_told(engine, workload))
+    nodes = interrupted(engine.capabilities["mix"], engine.world, engine.now)
+    return {"leading": engine.deciding, "workloads": in_order(rows), "nodes": nodes}
+
+
+def one_workload(engine: Any, name: str) -> Mapping[str, Any] | None:
+    """What `GET /api/v1/mix/<kind>/<namespace>/<name>` answers."""
+    workload = find_workload(name, engine.world)
+    if workload is None:
+        return None
+    return {**msgspec.to_builtins(_told(engine, workload)), "leading": engine.deciding}
+
+
+def _told(engine: Any, workload: Workload) -> WorkloadReport:
+    mix, notes = engine.capabilities["mix"], engine.notes.get(("mix", workload_key(workload)))
+    return report(mix, workload, engine.world, engine.queue, engine.now, engine.running, notes)

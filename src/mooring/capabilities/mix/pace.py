@@ -35,7 +35,8 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     room_for_s: float = 600.0
     #: How long after the last return of its workload the next may be; doubled after each that came back.
     return_every_s: float = 600.0
-    #: How many rebalancing moves may be under way in the whole cluster. Moves under a notice do not count.
+    #: How many rebalancing moves may be under way in the whole cluster; beside them, one each of as many
+    #: namespaces that have none. Moves under a notice do not count.
     at_once: int = 10
     #: How often a workload that waits for room looks again.
     look_again_s: float = 30.0

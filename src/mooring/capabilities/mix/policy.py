@@ -1,6 +1,7 @@
 """What an administrator may set about Mix. Numbers are seconds."""
 
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -69,6 +70,7 @@ class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(Toleration(first.key, "Equal", value, "NoSchedule") for value in first.spot_values)
 
 
+@cache
 def _target(text: str) -> Target:
     """`all-in-spot`, `custom:1`, `custom:30%`."""
     name, colon, figure = text.partition(":")

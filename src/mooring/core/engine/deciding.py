@@ -49,9 +49,12 @@ class OperatorNumbers:
     def __init__(self) -> None:
         self.last = 0
 
-    def seen(self, operator_id: str) -> None:
-        if operator_id.isdecimal() and len(operator_id) < 16:  # a mark is input: it may contain any text
+    def seen(self, operator_id: str) -> bool:
+        """Whether nothing is wrong with it: a mark is input, and may name a number that is none."""
+        ours = operator_id.isascii() and operator_id.isdecimal() and len(operator_id) < 16
+        if ours:
             self.last = max(self.last, int(operator_id))
+        return ours or not operator_id.isdigit()
 
 
 class Deciding:
@@ -292,8 +295,8 @@ class Deciding:
     def recover(self, recovered: Recovered, now: float) -> list[QueueEvent]:
         """A mark says that this runs: it is charged before anything else may be promoted."""
         operator = recovered.operator
-        self._numbers.seen(operator.id)
-        if operator.id in self.queue:  # a copied or forged mark names an operator that runs: this one is another
+        # A copied or forged mark may name an operator that runs, or none that we would have written.
+        if not self._numbers.seen(operator.id) or operator.id in self.queue:
             self._numbers.last += 1
             operator = msgspec.structs.replace(operator, id=str(self._numbers.last))
         events = self.queue.resume(operator, recovered.phase)

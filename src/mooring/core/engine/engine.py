@@ -24,7 +24,6 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChan
 from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake, Recording
 from mooring.core.engine.lifecycle import Signal, Stage, after
-from mooring.core.engine.recording.brief import Told
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot, soonest
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
@@ -172,21 +171,21 @@ class Engine:
         return self.handle_all((event,), now)
 
     def handle_all(
-        self, events: Iterable[Event], now: float, enough: Callable[[], bool] | None = None
+        self, events: Sequence[Event], now: float, enough: Callable[[], bool] | None = None
     ) -> list[Instruction]:
         """Take several in before deciding: what many of them affect is evaluated once."""
         self.now = max(now, self.now)
         before = self.decisions
-        told = None if self.record is None else Told(briefly=not self._intake.holds(Kind.POD))
+        changes: list[Any] | None = None if self.record is None or self._intake.holds(Kind.POD) else []
         for event in events:
             triggers = self._triggers(event)
             for trigger in triggers:
                 self._on_trigger(trigger)
-            if told is not None:
-                told.add(event, triggers)
+            if changes is not None:
+                changes.append(triggers)
         out = self.work(self.now, enough)
-        if self.record is not None and told is not None:
-            self.record(now, self.decisions - before, told.events, out)
+        if self.record is not None:
+            self.record(now, self.decisions - before, events, out, changes)
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import Brief
 from mooring.core.model.events import (
     Change,
     KubeEvent,
@@ -19,13 +18,15 @@ from mooring.core.model.events import (
     PdLost,
     PdSeen,
     RegionsSeen,
+    Trigger,
 )
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
-#: Told of a turn: when, how many decisions, what came in, and what came out.
-Recording = Callable[[float, int, Sequence[Event | Brief], Sequence[Instruction]], None]
+#: Told of a turn: when, how many decisions, what came in and what came out, and what each event did to the world; None
+#: while a list of pods is being taken in.
+Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], Sequence[Sequence[Trigger]] | None], None]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 

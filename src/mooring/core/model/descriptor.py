@@ -4,7 +4,7 @@
 are all made from what stands here; adding a capability touches its own package and one line of that list.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.finding import Finding
 from mooring.core.model.instructions import Write
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
@@ -51,6 +52,22 @@ class Marked(msgspec.Struct, frozen=True):
     clusters: tuple[TidbCluster, ...] = ()
     #: Uids of the ReplicaSets that exist.
     replica_sets: frozenset[str] = frozenset()
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """What the doctor has read, for the checks of one capability."""
+
+    config: Any
+    #: Is it on?
+    on: bool
+    clusters: tuple[TidbCluster, ...] = ()
+    #: What a person wrote into its `settings_map`; None: there is none.
+    settings: Mapping[str, str] | None = None
+
+
+#: What `GET /api/v1/<name>` answers. A long one is made by a generator, which pauses now and then: admission is on the
+#: same loop.
+Report = Mapping[str, Any] | Generator[None, None, Mapping[str, Any]]
 
 
 class NoPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +119,16 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     #: What it asks besides the API server: "pd", "registry".
     asks: tuple[str, ...] = ()
     #: (engine, configuration) → what `GET /api/v1/<name>` answers; None: it has no report.
-    report: Callable[[Any, Any], Mapping[str, Any]] | None = None
+    report: Callable[[Any, Any], Report] | None = None
+    #: (engine, object) → what `GET /api/v1/<name>/<object>` answers, None when there is no such object.
+    detail: Callable[[Any, str], Mapping[str, Any] | None] | None = None
+    #: What the doctor says of it besides rights and leftovers.
+    examine: Callable[[Examined], Iterable[Finding]] = lambda _: ()
+    #: The codes of those findings → what each says (docs/doctor.md has a section for each).
+    codes: Mapping[str, str] = NONE
+    #: A Deployment that its webhook must refuse, and a word of the refusal: offered dry, it proves that the API server
+    #: reaches us.
+    refused: tuple[Mapping[str, Any], str] | None = None
 
 
 #: Rights that several capabilities use.

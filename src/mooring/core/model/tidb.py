@@ -112,8 +112,12 @@ class Store(msgspec.Struct, frozen=True, gc=False):
     @property
     def namespace(self) -> str:
         """Where that pod lives, when the address says so: `<pod>.<service>.<namespace>.svc…`; else ""."""
-        labels = self.address.split(":", 1)[0].split(".")
-        return labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
+        return self.pod_and_namespace[1]
+
+    @property
+    def pod_and_namespace(self) -> tuple[str, str]:
+        labels = self.address.split(":", 1)[0].split(".", 4)
+        return labels[0], labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
 
     @property
     def leads(self) -> bool:
@@ -208,5 +212,11 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
 
     def stores_by_pod(self, namespace: str) -> dict[str, Store]:
         """`store_of` of every pod at once, for those who ask about a whole cluster."""
-        live = (s for s in self.stores if s.state != "Tombstone" and s.namespace in {namespace, ""})
-        return {s.pod_name: s for s in sorted(live, key=lambda s: s.id)}
+        found: dict[str, Store] = {}
+        for store in self.stores:
+            pod, elsewhere = store.pod_and_namespace
+            if store.state == "Tombstone" or elsewhere not in {namespace, ""}:
+                continue
+            if pod not in found or found[pod].id < store.id:
+                found[pod] = store
+        return found

@@ -71,6 +71,11 @@ class Lane:
         """Nothing is charged here and nothing waits here: dropping it loses nothing."""
         return not (self.used or self.running or len(self.queue) > self.dead or self.parked or self.facts)
 
+    @property
+    def unused(self) -> bool:
+        """Nothing is charged or reserved here: those that are parked have neither."""
+        return not self.used and len(self.queue) == self.dead
+
     def fits(self, need: int) -> bool:
         """Whether the last in line would have room now."""
         return need <= self.room and self.front == len(self.queue)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from mooring.core.model.decision import WAITING, Fact, OperatorRecord
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import targets
+from mooring.core.queue.checks import charges
 from mooring.core.queue.config import Settings
 from mooring.core.queue.facts import FactBook
 from mooring.core.queue.lane import Lane
@@ -31,7 +32,7 @@ class LaneTable(dict[str, Lane]):
         self.settings = settings
         #: Limits that follow the target itself rather than the settings.
         self.limits: dict[str, int | None] = {}
-        #: Target → the shares of it that have a lane.
+        #: Target → its shares and its first places that have a lane.
         self.shares: dict[str, dict[str, None]] = {}
         self._sweep_at = _SWEEP_AT
 
@@ -39,8 +40,8 @@ class LaneTable(dict[str, Lane]):
         if len(self) >= self._sweep_at:
             self._sweep()
         lane = self[target] = Lane(target, self.limit(target))
-        if targets.is_share(target):
-            self.shares.setdefault(targets.shared(target), {})[target] = None
+        if whole := targets.shared(target):
+            self.shares.setdefault(whole, {})[target] = None
         return lane
 
     def kept(self) -> dict[str, object]:
@@ -58,9 +59,9 @@ class LaneTable(dict[str, Lane]):
         vars(self).update(attributes)
 
     def limit(self, target: str) -> int | None:
-        if targets.is_share(target):
-            whole = self.limit(targets.shared(target))
-            return whole and max(1, whole * 4 // 5)
+        if whole := targets.shared(target):
+            limit = self.limit(whole)
+            return max(1, limit * 4 // 5) if limit and targets.is_share(target) else limit
         return self.limits[target] if target in self.limits else self.settings.limit(target)
 
     def following(self, target: str) -> list[Lane]:
@@ -71,11 +72,11 @@ class LaneTable(dict[str, Lane]):
         """Workloads and nodes come and go: drop unused lanes now and then."""
         for name in [name for name, lane in self.items() if lane.idle]:
             del self[name]
-            if targets.is_share(name):
-                parts = self.shares[targets.shared(name)]
+            if whole := targets.shared(name):
+                parts = self.shares[whole]
                 del parts[name]
                 if not parts:
-                    del self.shares[targets.shared(name)]
+                    del self.shares[whole]
         self._sweep_at = max(_SWEEP_AT, 2 * len(self))
 
 
@@ -103,12 +104,11 @@ class Lanes:
         return None
 
     def crowded(self, claims: tuple[str, ...], cost: Mapping[str, int]) -> str:
-        """Why an operator may not wait: what waits reserves room ahead of all others, so the first of a share may wait
-        for what all of them use, and more are let in while there is room for them. Those that facts keep out reserve
-        nothing."""
+        """Why an operator may not wait: what waits reserves room ahead of all others, so the first of a share may wait,
+        and more are let in while there is room for them. Those that facts keep out reserve nothing."""
         table = self.table
         for share, amount in cost.items():
-            if not targets.is_share(share) or (lane := table[share]).idle:
+            if not targets.is_share(share) or (lane := table[share]).unused:
                 continue
             shared = table[targets.shared(share)]
             if (lane.fits(amount) and shared.fits(amount)) or self.facts.keeps_out(self.facts.need(claims, cost)):
@@ -119,6 +119,8 @@ class Lanes:
 
     def enter(self, record: OperatorRecord) -> None:
         """Let it stand in line at its key, or park it. It is counted as waiting already."""
+        if self.table.shares:
+            record.cost = self._placed(charges(record.operator.phases[record.phase]))
         need = record.cost
         facts = self.facts
         if facts:
@@ -132,6 +134,16 @@ class Lanes:
             table[target].insert(record, amount, ready)
         if not record.blocked:
             ready.append(record)
+
+    def _placed(self, cost: Mapping[str, int]) -> Mapping[str, int]:
+        """Where the places that all namespaces use (`mix`) are full, the first of a namespace goes into one of the
+        first places beside them, as many again: so none waits because others are slow, or blocked. What one object can
+        bear (`node/n7`) has no such places: its limit holds for all together."""
+        table = self.table
+        mine = [targets.shared(share) for share in cost if targets.is_share(share) and table[share].unused]
+        full = [t for t in mine if "/" not in t and not table[t].fits(cost[t])]
+        beside = [t for t in full if table[f"first/{t}"].fits(cost[t])]
+        return {f"first/{t}" if t in beside else t: amount for t, amount in cost.items()} if beside else cost
 
     def leave(self, record: OperatorRecord) -> None:
         """Take a waiting one out of every line; afterwards it counts as waiting and not parked."""
@@ -178,8 +190,13 @@ class Lanes:
         """It fits and begins: its room becomes used."""
         table = self.table
         for target, need in record.need.items():
-            table[target].promote(need)
-        self.begin(record)
+            lane = table[target]
+            lane.promote(need)
+            lane.running[record.operator.id] = record
+        if record.need is not record.cost:  # facts charge some of it already
+            self.begin(record)
+        elif self.facts:
+            self.facts.answer(record.cost)
 
     def charge(self, record: OperatorRecord) -> None:
         """It runs already, whether there is room or not."""
@@ -221,7 +238,8 @@ class Lanes:
 
     def lower(self, record: OperatorRecord, cost: Mapping[str, int]) -> None:
         """The cost of a running one falls."""
-        before, record.cost = record.cost, cost
+        before = record.cost
+        cost = record.cost = {first if (first := f"first/{t}") in before else t: amount for t, amount in cost.items()}
         for target in before:
             if target not in cost:
                 del self.table[target].running[record.operator.id]

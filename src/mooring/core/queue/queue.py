@@ -165,14 +165,13 @@ class Queue:
 
     def overfull(self, op: Operator, replaced: Sequence[OperatorRecord] = ()) -> str:
         """Why no more of its source, or of its share, may wait; "" when it may."""
-        cap, mine = self.settings.cap(op.source), (op.source, op.quota)
-        count = self.records.waiting_count.get(mine, 0)
-        for one in replaced:
-            count -= one.state == WAITING and not one.parked and (one.operator.source, one.operator.quota) == mine
-        if cap is not None and count >= cap:
+        cap = self.settings.cap(op.source)
+        if cap is not None and (count := self.records.beside(op, replaced)) >= cap:
             whose = f"{op.source} of {op.quota}" if op.quota else op.source
             return f"{count} of {whose} wait already, {cap} may"
-        return self._lanes.crowded(claims_of(op), op.cost)
+        lanes = self._lanes
+        # Without a lane of a share none is used, so the first may wait.
+        return lanes.crowded(claims_of(op), op.cost) if lanes.table.shares else ""
 
     def resume(self, op: Operator, phase: int = 0) -> list[Event]:
         """Take in, as running, what ran before we looked: no room is asked for, only its claims must be free."""
@@ -334,7 +333,7 @@ class Queue:
         else:
             record.state = ENDED
             del self.records.running[record.operator.id]
-            cools = how is How.FINISHED and self.settings.cooldown_s > 0 and bool(record.need)
+            cools = self.settings.cooldown_s > 0 and how is How.FINISHED and bool(record.need)
             self._lanes.end(record, cools=cools)
             if cools:
                 due = self.now + self.settings.cooldown_s

@@ -1,6 +1,6 @@
 """One record per operator, from proposal to end, found by its id and by what it claims."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -26,9 +26,10 @@ class Records:
         self, operator: Operator, claims: tuple[str, ...], cost: Mapping[str, int], phase: int, now: float
     ) -> OperatorRecord:
         """Make it known under its id and its claims. It stands in no line yet."""
+        self._arrivals += 1
         record = OperatorRecord(
             operator=operator,
-            key=(inf if operator.deadline is None else operator.deadline, self.arrival()),
+            key=(inf if operator.deadline is None else operator.deadline, self._arrivals),
             claims=claims,
             cost=cost,
             need=cost,
@@ -49,17 +50,23 @@ class Records:
         """In queue order, parked ones at their place."""
         return sorted((record for record in self.by_id.values() if record.state == WAITING), key=BY_KEY)
 
+    def beside(self, operator: Operator, replaced: Sequence[OperatorRecord]) -> int:
+        """How many would count against the cap beside this one, without those that it replaces."""
+        mine = (operator.source, operator.quota)
+        gone = (one for one in replaced if one.state == WAITING and not one.parked)
+        return self.waiting_count.get(mine, 0) - sum((o.operator.source, o.operator.quota) == mine for o in gone)
+
     def count(self, record: OperatorRecord) -> None:
-        counted = (record.operator.source, record.operator.quota)
-        self.waiting_count[counted] = self.waiting_count.get(counted, 0) + 1
+        operator, counts = record.operator, self.waiting_count
+        counted = (operator.source, operator.quota)
+        counts[counted] = counts.get(counted, 0) + 1
 
     def uncount(self, record: OperatorRecord) -> None:
-        counted = (record.operator.source, record.operator.quota)
-        left = self.waiting_count[counted] - 1
-        if left:
-            self.waiting_count[counted] = left
-        else:
-            del self.waiting_count[counted]
+        operator, counts = record.operator, self.waiting_count
+        counted = (operator.source, operator.quota)
+        counts[counted] -= 1
+        if not counts[counted]:
+            del counts[counted]
 
     def arrival(self) -> int:
         self._arrivals += 1

@@ -25,9 +25,10 @@ def is_share(target: str) -> bool:
     return target.startswith("share/")
 
 
-def shared(share: str) -> str:
-    """What a share is of."""
-    return share.removeprefix("share/").rpartition("/")[0]
+def shared(target: str) -> str:
+    """What a share, or the first places beyond a limit (`first/<what>`), are of; "" for all others."""
+    kind, _, rest = target.partition("/")
+    return rest.rpartition("/")[0] if kind == "share" else rest if kind == "first" else ""
 
 
 def store_target(cluster: str, store: int) -> str:

@@ -218,7 +218,7 @@ class World:
         owned = self.pods_owned_by(mine.uid) if mine is not None else ()
         labeled = self._rows.pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
         # Labels count where no owner says otherwise: a StatefulSet that is being recreated, or of another kind.
-        return (*owned, *(p for p in labeled if not by_owner(p.owner, self)[0]))
+        return (*owned, *[p for p in labeled if not by_owner(p.owner, self)[0]])
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,8 +6,8 @@ Each check looks at one thing and answers with findings: what was seen, the comm
 goes on after a failure; what cannot be looked at because of an earlier failure is said to be skipped.
 """
 
-from mooring.install.doctor.codes import CODES, see
+from mooring.core.model.finding import Finding, Level
+from mooring.install.doctor.codes import codes, see
 from mooring.install.doctor.examine import DoctorTarget, examine
-from mooring.install.doctor.finding import Finding, Level
 
-__all__ = ["CODES", "DoctorTarget", "Finding", "Level", "examine", "see"]
+__all__ = ["DoctorTarget", "Finding", "Level", "codes", "examine", "see"]

@@ -10,8 +10,8 @@ from mooring.capabilities.registry import asking
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFoundError, PortError
 from mooring.core.model.descriptor import Right
+from mooring.core.model.finding import Finding, ill, skipped, well
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.install.rights import rights_of
 
 OLDEST_TESTED: Final = (1, 34)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+from mooring.capabilities.registry import descriptors
+
 #: In a checkout; an installed package has no docs beside it.
 DOCS: Final = Path(__file__).parents[4] / "docs" / "doctor.md"
 
@@ -12,7 +14,13 @@ def see(code: str) -> str:
     return f"{DOCS.as_uri()}#{code.lower()}" if DOCS.exists() else f"mooring doctor --code {code}"
 
 
-CODES: Final[dict[str, str]] = {
+def codes() -> dict[str, str]:
+    """Code → what it says, in order; those of capabilities come from their descriptors."""
+    theirs = {code: words for one in descriptors() for code, words in one.codes.items()}
+    return dict(sorted({**_OURS, **theirs}.items()))
+
+
+_OURS: Final[dict[str, str]] = {
     "MO101": "The API server cannot be reached",
     "MO102": "The Kubernetes version is older than what is tested",
     "MO103": "This machine's clock and the cluster's differ",
@@ -33,17 +41,14 @@ CODES: Final[dict[str, str]] = {
     "MO502": "No scheduler asks the extender",
     "MO601": "A PD cannot be reached",
     "MO602": "An evict-leader scheduler without a cause",
-    "MO603": "Mooring and tidb-operator act on the same annotations",
     "MO701": "A mark cannot be read",
     "MO702": "A mark of something that no longer runs",
     "MO703": "What a switched-off feature began is still there",
     "MO801": "The settings are not valid",
     "MO802": "Readers have no token",
-    "MO803": "The page is on the network without TLS",
+    "MO803": "The page's certificate is self-signed",
     "MO804": "The extender refuses every scheduler",
     "MO805": "pd-hosts allows any address",
     "MO806": "Credentials travel in plain text",
     "MO807": "Every pod reaches the webhook's port",
-    "MO901": "CKE generates clusters beside fleet",
-    "MO902": "Fleet's settings cannot be used",
 }

@@ -8,19 +8,20 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.registry import asking, serving
+from mooring.capabilities.registry import descriptors, serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
+from mooring.clients.mooring import trusting
 from mooring.clients.ports import Chance, Clock, NotFoundError, PortError
 from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.descriptor import Descriptor, Examined
+from mooring.core.model.finding import Finding, ill, skipped, well
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
-from mooring.install.doctor import cluster, fleet, running
-from mooring.install.doctor.finding import Finding, ill, skipped, well
-from mooring.install.doctor.safety import masked, reach, unsafe
+from mooring.install.doctor import cluster, running
+from mooring.install.doctor.safety import local, masked, reach, unsafe
 from mooring.process.assemble import make_pd
 from mooring.process.pd_directory import endpoints
 from mooring.process.settings.config import Config, host_port, written_out
@@ -47,7 +48,7 @@ class _Mooring:
 
     def __init__(self, session: aiohttp.ClientSession, target: DoctorTarget) -> None:
         self.session = session
-        self._base = target.server.rstrip("/")
+        self._base, self._trust = trusting(target.server.rstrip("/"))
         self._headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
         self._silent = False
 
@@ -56,7 +57,7 @@ class _Mooring:
         if self._silent:
             return None
         try:
-            async with self.session.get(self._base + path, headers=self._headers) as answer:
+            async with self.session.get(self._base + path, headers=self._headers, ssl=self._trust or True) as answer:
                 text = await answer.text()
                 if answer.content_type == "application/json":
                     return msgspec.json.decode(text)
@@ -131,7 +132,6 @@ async def _running(target: DoctorTarget, mooring: _Mooring, server_now: float | 
         found.append(
             await running.extender(asked, lambda: _probe(mooring.session, address), address, on=serving("extender", on))
         )
-    found.append(await fleet.generators(target.api, config.namespace, on=bool(asking("registry", on))))
     return found
 
 
@@ -172,15 +172,15 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
     try:
         pods, nodes = await list_all(target.api, Kind.POD), await list_all(target.api, Kind.NODE)
     except PortError as error:
-        return [skipped("marks", "marks", str(error))]
+        found = await _of_capabilities(target, await _features(target, mooring), ())
+        return [skipped("marks", "marks", str(error)), *found]
     try:
         clusters = await list_all(target.api, Kind.TIDB_CLUSTER)
     except PortError:
         clusters = []
     named = [t for t in clusters if isinstance(t, TidbCluster)]
     found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by(mooring))
-    if "handoff" in target.config.on():
-        found += running.shared_annotations(named, target.config.policy(HandoffPolicy))
+    found += await _of_capabilities(target, await _features(target, mooring), tuple(named))
     alive: frozenset[str] | None = None
     on = target.config.on() if target.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
@@ -198,6 +198,32 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
     remains = running.remains(leftovers(*marked, await _replica_sets(target.api, marked[0])), on)
     rest = running.marks(*marked, alive, on)
     return [*found, *remains, *(f for f in rest if f.code or not remains)]
+
+
+async def _of_capabilities(
+    target: DoctorTarget, on: frozenset[str], clusters: tuple[TidbCluster, ...]
+) -> list[Finding]:
+    """What each capability finds itself."""
+    found: list[Finding] = []
+    for one in descriptors():
+        try:
+            settings = await _settings_of(target, one)
+        except PortError as error:
+            found.append(skipped(one.name, f"{one.name}'s settings", str(error)))
+            continue
+        seen = Examined(config=target.config, on=one.name in on, clusters=clusters, settings=settings)
+        found += one.examine(seen)
+    return found
+
+
+async def _settings_of(target: DoctorTarget, one: Descriptor) -> Mapping[str, str] | None:
+    if not one.settings_map:
+        return None
+    try:
+        found = await target.api.get(Kind.CONFIG_MAP, target.config.namespace, one.settings_map)
+    except NotFoundError:
+        return None
+    return found.get("data") or {}
 
 
 async def _seen_by(mooring: _Mooring) -> frozenset[str]:
@@ -250,8 +276,7 @@ def _settings(target: DoctorTarget) -> list[Finding]:
         for key, source in sorted(target.sources.items())
         if source != "default"
     ]
-    host, _ = host_port(target.config.listen_http, "listen-http")
-    if host not in {"127.0.0.1", "localhost", "::1"} and not target.config.http_token:
+    if not local(target.config.listen_http, "listen-http") and not target.config.http_token:
         seen = f"listen-http is {target.config.listen_http} and http-token is not set: page and API answer no request"
         fix = "set MOORING_HTTP_TOKEN (the chart: http.tokenSecret)"
         found.append(ill("settings", "MO802", "readers have a token", seen, fix, warning=True))

@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.mix.labels import ENABLED, MODE
-from mooring.capabilities.registry import names
+from mooring.capabilities.registry import names, server_of
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFoundError, PortError, RefusedError
 from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.finding import Finding, ill, skipped, well
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.model.times import moment
 from mooring.install.cleanup.leftovers import FeatureLeftover, feature_of
-from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.admission.configurations import NAME as HOOKS
 
 #: Asks a path of the running Mooring: JSON, or None when there is no answer.
@@ -23,19 +21,6 @@ Ask = Callable[[str], Awaitable[Any]]
 
 #: How much of a long list a finding shows.
 SHOWN: Final = 3
-BAD_MODE: Final = "mooring-doctor-asks"
-#: A workload that our validation must refuse: proof that the API server reached us.
-PROBE: Final[Mapping[str, Any]] = {
-    "metadata": {"name": "mooring-doctor", "namespace": "default", "labels": {ENABLED: "true", MODE: BAD_MODE}},
-    "spec": {
-        "replicas": 0,
-        "selector": {"matchLabels": {"app": "mooring-doctor"}},
-        "template": {
-            "metadata": {"labels": {"app": "mooring-doctor"}},
-            "spec": {"containers": [{"name": "none", "image": "none"}]},
-        },
-    },
-}
 
 
 async def answers(ask: Ask, server: str, features: frozenset[str], namespace: str) -> list[Finding]:
@@ -87,7 +72,8 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
 
 
 async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Finding]:
-    """Configured, and reached: a workload with a mode that does not exist is offered, dry; we must refuse it."""
+    """Configured, and reached: a workload that we must refuse is offered, dry."""
+    owner = server_of("webhook")
     there = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         try:
@@ -97,29 +83,23 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
             continue
         except PortError as error:
             return [skipped("webhooks", "webhook configurations", str(error))]
+    if not on and there:
+        seen = f"{HOOKS} is there, and {owner.name} is off"
+        fix = f"mooring cleanup --feature {owner.name} --yes   (a leader does it by itself)"
+        return [ill("webhooks", "MO403", "webhook configurations", seen, fix, warning=True)]
     if not on:
-        if there:
-            fix = "mooring cleanup --feature mix --yes   (a leader does it by itself)"
-            return [
-                ill(
-                    "webhooks",
-                    "MO403",
-                    "webhook configurations",
-                    f"{HOOKS} is there, and mix is off",
-                    fix,
-                    warning=True,
-                )
-            ]
-        return [well("webhooks", "mix is off, and no webhook is configured")]
+        return [well("webhooks", f"{owner.name} is off, and no webhook is configured")]
     if len(there) < 2:
-        fix = "mooring manifests --features mix=true … | kubectl apply -f -   (the installer makes them)"
+        fix = f"mooring manifests --features {owner.name}=true … | kubectl apply -f -   (the installer makes them)"
         return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
     found = [well("webhooks", "webhook configurations are there")]
     what = "the API server reaches the webhook"
+    assert owner.refused is not None
+    probe, word = owner.refused
     try:
-        await api.create(Kind.DEPLOYMENT, dict(PROBE), dry_run=True)
+        await api.create(Kind.DEPLOYMENT, dict(probe), dry_run=True)
     except RefusedError as error:
-        if "workloads.mooring.dev" in str(error) or BAD_MODE in str(error):
+        if "workloads.mooring.dev" in str(error) or word in str(error):
             return [*found, well("webhooks", f"{what} (it refused a bad mode, dry)")]
         return [*found, skipped("webhooks", what, str(error))]
     except PortError as error:
@@ -133,7 +113,7 @@ async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], addre
     """Configured and answering. `asked`: how often schedulers have asked the running one, None when unknown;
     that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
     if not on:
-        return well("extender", "home is off: no scheduler need ask us")
+        return well("extender", f"{server_of('extender').name} is off: no scheduler need ask us")
     if asked:
         return well("extender", f"schedulers ask the extender ({asked} times so far)")
     trouble = await probe()
@@ -180,21 +160,6 @@ async def placement_drivers(
                 fix = f"pd-ctl scheduler remove evict-leader-scheduler-{store_id}   (or mooring cleanup --dry-run)"
                 found.append(ill("pd", "MO602", f"evict-leader schedulers of {tc.key}", words, fix, warning=True))
     return found or [well("pd", "no TidbCluster, so no PD to ask")]
-
-
-def shared_annotations(clusters: list[TidbCluster], policy: HandoffPolicy) -> list[Finding]:
-    """Who acts on what tidb-operator knows, too. It writes a phase; we never do."""
-    kept = sorted(str(tc.key) for tc in clusters if tc.tikv_phase or tc.pd_phase or tc.tidb_phase)
-    if not kept:
-        return []
-    who = ", ".join(kept[:SHOWN]) + (f" and {len(kept) - SHOWN} more" if len(kept) > SHOWN else "")
-    what = "evict-leader, pd-transfer-leader and tidb-graceful-shutdown"
-    if policy.leave_to_tidb_operator is False:
-        seen = f"a tidb-operator keeps {who}, and handoff.leave-to-tidb-operator is false: both act on {what}"
-        fix = "handoff: {leave-to-tidb-operator: auto} in the settings"
-        return [ill("handoff", "MO603", "one acts on an annotation", seen, fix, warning=True)]
-    then = "" if policy.leaves_all else f"; what it has not begun within {policy.yield_s:.0f} s, Mooring does"
-    return [well("handoff", f"{what} are left to the tidb-operator that keeps {who}{then}")]
 
 
 def _wanted(tc: TidbCluster, view: PdView) -> set[int]:

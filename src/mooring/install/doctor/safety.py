@@ -8,20 +8,20 @@ from urllib.parse import urlencode
 from mooring.capabilities.registry import serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFoundError, PortError
-from mooring.install.doctor.finding import Finding, ill, skipped, well
+from mooring.core.model.finding import Finding, ill, skipped, well
 from mooring.process.http.status import is_loopback
-from mooring.process.settings.config import Config, host_port
+from mooring.process.settings.config import Config, host_port, host_ports
 
 _CREDENTIALS: Final = re.compile(r"//[^/@\s\"]+@")
 
 
 def unsafe(config: Config) -> Iterator[Finding]:
-    if not _local(config.listen_http, "listen-http") and not config.http_certificates:
-        seen = f"listen-http is {config.listen_http}, without http-certificates: the token travels in plain text"
+    if not local(config.listen_http, "listen-http") and not config.http_certificates:
+        seen = f"listen-http is {config.listen_http}, without http-certificates: each replica made its own certificate"
         fix = "set http-certificates to a directory with tls.crt and tls.key (the chart: http.tlsSecret)"
-        yield ill("settings", "MO803", "the page is served over TLS", seen, fix, warning=True)
+        yield ill("settings", "MO803", "readers can check the page's certificate", seen, fix, warning=True)
     shown = config.extender_token or config.extender_certificates
-    if serving("extender", config.on()) and not _local(config.listen_extender, "listen-extender") and not shown:
+    if serving("extender", config.on()) and not local(config.listen_extender, "listen-extender") and not shown:
         seen = f"listen-extender is {config.listen_extender}; no extender-token, no extender-certificates: only 401s"
         fix = "set MOORING_EXTENDER_TOKEN, and urlPrefix http://mooring:TOKEN@HOST:10262/scheduler in the scheduler"
         yield ill("settings", "MO804", "schedulers authenticate", seen, fix, warning=True)
@@ -61,10 +61,21 @@ async def reach(api: HttpKubeApi, config: Config) -> list[Finding]:
             seen = f"its NetworkPolicy has no `from` for {port}" if guards else "no NetworkPolicy guards Mooring's pods"
             fix = (
                 "helm upgrade … --set 'networkPolicy.nodeCidrs={CIDR}', or mooring manifests --node-cidrs CIDR …"
-                " | kubectl apply -f -   (CIDR: the addresses that API servers call from)"
+                f" | kubectl apply -f -   (CIDR: the addresses that API servers call from{await _api_servers(api)})"
             )
             return [ill("webhooks", "MO807", what, f"{seen}: every pod can connect", fix, warning=True)]
     return [well("webhooks", what)] if installed else []
+
+
+async def _api_servers(api: HttpKubeApi) -> str:
+    """The addresses behind the Service kubernetes, where they may be read."""
+    labels = urlencode({"labelSelector": "kubernetes.io/service-name=kubernetes"})
+    try:
+        slices = await api.raw("GET", f"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?{labels}")
+    except PortError:
+        return ""
+    found = [address for one in slices["items"] for end in one.get("endpoints") or () for address in end["addresses"]]
+    return f"; they answer at {', '.join(sorted(set(found)))}" if found else ""
 
 
 def _guards(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -86,5 +97,5 @@ def masked(text: str) -> str:
     return _CREDENTIALS.sub("//…@", text)
 
 
-def _local(address: str, key: str) -> bool:
-    return is_loopback(host_port(address, key)[0])
+def local(addresses: str, key: str) -> bool:
+    return all(is_loopback(host) for host, _ in host_ports(addresses, key))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from mooring.install.doctor.finding import Finding, Level
+from mooring.core.model.finding import Finding, Level
 
 _COMMAND: Final = re.compile(r"^(?:kubectl|mooring|helm|pd-ctl|sabactl|timedatectl) ")
 #: Nothing is left to fill in by hand.

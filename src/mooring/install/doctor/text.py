@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mooring.core.model.finding import Finding
 from mooring.install.doctor.codes import see
-from mooring.install.doctor.finding import Finding
 
 MARKS: Final = {"ok": "√", "warning": "‼", "error": "×", "skipped": "–"}
 

@@ -6,11 +6,10 @@ then do new handshakes use it. Connections that stand go on with what they began
 """
 
 import ssl
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from mooring.clients.x509 import load_pair
 from mooring.process.admission.certificates import CertificateError, Material, peer_name
 
 
@@ -52,20 +51,15 @@ class ReloadingTls:
         """Use these from the next handshake on. CertificateError: nothing has changed."""
         server, client = _server(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.minimum_version = ssl.TLSVersion.TLSv1_2
-        with tempfile.TemporaryDirectory(prefix="mooring-tls-") as directory:
-            certificate, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
-            certificate.write_bytes(material.certificate)
-            key.touch(mode=0o600)
-            key.write_bytes(material.key)
-            try:
+        try:
+            load_pair(material.certificate, material.key, server, client)
+            if material.authorities:
                 for context in (server, client):
-                    context.load_cert_chain(certificate, key)
-                    if material.authorities:
-                        context.load_verify_locations(cadata=material.bundle.decode())
-                if self._callers:
-                    server.load_verify_locations(cadata=self._callers.decode())
-            except (ssl.SSLError, ValueError) as error:
-                raise CertificateError(f"certificate and key cannot be used together: {error}") from None
+                    context.load_verify_locations(cadata=material.bundle.decode())
+            if self._callers:
+                server.load_verify_locations(cadata=self._callers.decode())
+        except (ssl.SSLError, ValueError) as error:
+            raise CertificateError(f"certificate and key cannot be used together: {error}") from None
         self._current, self._client, self.material = server, client, material
         self.peer_name = peer_name(material.certificate)
 

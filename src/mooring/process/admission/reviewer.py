@@ -32,7 +32,6 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
 from mooring.process.admission.configurations import TIMEOUT_S
-from mooring.process.admission.load import AdmissionLoad
 
 log = structlog.get_logger()
 
@@ -45,6 +44,34 @@ LOOK_S: Final = 0.1
 
 #: Body in, and how many seconds are left; the leader's answer, or None: it could not be had, or another leads by now.
 PassOn = Callable[[bytes, float], Awaitable[bytes | None]]
+#: So many requests within so short a time count as high load: 300 a second.
+MANY: Final = 30
+WINDOW_S: Final = 0.1
+
+
+class AdmissionLoad:
+    """Whether so many pods are being admitted that deciding should be delayed.
+
+    Decisions can wait a few seconds: what changes meanwhile is evaluated once. The creation of a pod cannot: the API
+    server waits for the answer.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = float("-inf")
+        self._count = 0
+        #: Of the window before this one.
+        self._before = 0
+
+    def asked(self) -> None:
+        at = self._now()
+        if at - self._since >= WINDOW_S:
+            self._before = self._count if at - self._since < 2 * WINDOW_S else 0
+            self._since, self._count = at, 0
+        self._count += 1
+
+    def is_on(self) -> bool:
+        return max(self._count, self._before) >= MANY and self._now() - self._since < 2 * WINDOW_S
 
 
 class NotLeadingError(Exception):

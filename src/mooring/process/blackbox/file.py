@@ -8,10 +8,12 @@ per part; a file may also hold several, one after the other, as `mooring blackbo
 
 import contextlib
 import json
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -21,8 +23,9 @@ from mooring.core.model.exits import UserError
 
 MAGIC: Final = "mooring-blackbox"
 #: 1: one part, whole pods, no checkpoints. 2: of a pod what moved since it was written; 3: since the turn began.
-FORMAT: Final = 3
-READS: Final = (1, 2, 3)
+#: 4: many turns in a record, and pods in columns.
+FORMAT: Final = 4
+READS: Final = (1, 2, 3, 4)
 SINCE_WORLD: Final = 3
 SUFFIX: Final = ".blackbox"
 #: Longer than any header, frame or part of a stream of ours: what claims more is no recording.
@@ -32,6 +35,8 @@ _FRAME: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 #: The first line of every part, since its keys are sorted.
 _BEGINS: Final = b'{"format": '
+#: How what was flushed ends.
+_FLUSHED: Final = b"\0\0\xff\xff"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +59,14 @@ class BadRecordingError(UserError, ValueError):
 
 class NotBegunError(BadRecordingError):
     """A part of which not even the first line was written: the process was killed, or the disk is full."""
+
+
+class DamagedError(BadRecordingError):
+    """What was written whole is not whole any more; says where. Everything before it was read."""
+
+    def __init__(self, part: "Part", where: str) -> None:
+        super().__init__(f"{part.path}: {where}")
+        self.number = part.header.number
 
 
 class FrameWriter:
@@ -82,11 +95,13 @@ class Part:
         self.path, self.header, self._start = path, header, start
         #: Where the next part begins; set once it is known.
         self.end = path.stat().st_size
+        #: The number of the part that was recorded next and is here.
+        self.next: int | None = None
         #: Bytes at its end that are no whole frame: the process was killed while it wrote. Known after `records`.
         self.cut_off = 0
 
     def records(self) -> Iterator[bytes]:
-        """Up to the last whole one."""
+        """Up to the last whole one. `DamagedError`: something is wrong before the end."""
         stream = zlib.decompressobj()
         buffer = bytearray()
         for chunk in self._chunks():
@@ -105,20 +120,45 @@ class Part:
                 yield bytes(buffer[at + _LENGTH.size : end])
                 at = end
             del buffer[:at]
+        if self.next is not None and self.next != self.header.number + 1:
+            raise DamagedError(self, f"part {self.header.number + 1}, which comes after it, is missing")
 
     def _chunks(self) -> Iterator[bytes]:
-        left = self.end - self._start
-        with self.path.open("rb") as file:
-            file.seek(self._start)
-            while left:
-                head = file.read(_FRAME.size)
-                length, checksum = _FRAME.unpack(head) if len(head) == _FRAME.size else (LONGEST, 0)
-                chunk = file.read(length) if length < min(left, LONGEST) else b""
-                if len(chunk) != length or zlib.crc32(chunk) != checksum:
-                    self.cut_off = left
+        at, end = self._start, self.end
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            while at < end:
+                chunk = _frame(data, at, end)
+                if chunk is None:
+                    if self.next is not None or not _is_cut_off(data, at, end):
+                        raise DamagedError(self, f"part {self.header.number} is damaged at byte {at}")
+                    self.cut_off = end - at
                     return
-                left -= _FRAME.size + length
+                at += _FRAME.size + len(chunk)
                 yield chunk
+
+
+def _frame(data: mmap.mmap, at: int, end: int) -> bytes | None:
+    """What is in the frame that begins there; None: it is not whole."""
+    if end - at < _FRAME.size:
+        return None
+    length, checksum = _FRAME.unpack_from(data, at)
+    inside = at + _FRAME.size
+    chunk = data[inside : inside + length] if length <= min(end - inside, LONGEST) else None
+    return chunk if chunk is not None and zlib.crc32(chunk) == checksum else None
+
+
+def _is_cut_off(data: mmap.mmap, at: int, end: int) -> bool:
+    """Whether only the end is missing where the frames end: as much as there is of it may be right, and nothing whole
+    comes after it."""
+    head = data[at : min(end, at + _FRAME.size)]
+    if len(head) == _FRAME.size and not _BEGINS.startswith(head):
+        length = _FRAME.unpack(head)[0]
+        if length >= LONGEST or length <= end - at - _FRAME.size:
+            return False
+    while (at := data.find(_FLUSHED, at, end) + 1) > 0:
+        if _frame(data, at - 1 + len(_FLUSHED), end):
+            return False
+    return True
 
 
 class RecordingFile:
@@ -140,6 +180,8 @@ class RecordingFile:
         #: Oldest first.
         self.parts = sorted(mine, key=lambda part: part.header.number) if last.process_at else parts[-1:]
         self.header = self.parts[0].header
+        for part, following in pairwise(self.parts):
+            part.next = following.header.number
 
     @property
     def cut_off(self) -> int:
@@ -147,29 +189,21 @@ class RecordingFile:
 
 
 def _parts(path: Path) -> list[Part]:
-    """Those of a file, in order."""
-    found: list[Part] = []
+    """Those of a file, in order. By their first lines: where one is damaged, the next are found."""
     with path.open("rb") as file:
-        size = path.stat().st_size
-        while True:
-            try:
-                header = _header(file)
-            except NotBegunError:
-                if not found:
-                    raise
-                found[-1].end = size  # it is what was cut off of the part before
-                return found
-            found.append(Part(path, header, file.tell()))
-            while len(head := file.read(_FRAME.size)) == _FRAME.size:
-                length = _FRAME.unpack(head)[0]
-                if length >= LONGEST:
-                    break
-                file.seek(length, 1)
-            at = file.tell() - len(head)
-            if len(head) < _FRAME.size or not head.startswith(b"{") or at >= size:
-                return found
-            found[-1].end = at
-            file.seek(at)
+        found = [Part(path, _header(file), file.tell())]
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            at = file.tell()
+            while (at := data.find(_BEGINS, at)) >= 0:
+                file.seek(at)
+                try:
+                    header = _header(file)
+                except BadRecordingError:  # the end of the file, where a first line was cut off, or chance
+                    at += 1
+                    continue
+                found[-1].end, at = at, file.tell()
+                found.append(Part(path, header, at))
+    return found
 
 
 def recordings(directory: Path) -> list[Path]:

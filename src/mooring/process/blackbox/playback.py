@@ -13,7 +13,7 @@ from mooring.core.engine.recording.records import Record
 from mooring.core.engine.recording.remembering import BadMemoryError
 from mooring.core.world.kept import pod_by_uid
 from mooring.process.assemble import capabilities
-from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, Part, RecordingFile
+from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, DamagedError, Part, RecordingFile
 from mooring.process.replica import engine_of
 from mooring.process.settings.config import Config, from_file
 
@@ -25,6 +25,8 @@ class Playback:
         self.config = config_of(recording)
         self.engine: Engine = engine_of(self.config, capabilities(self.config))
         self._known = pod_by_uid(self.engine.world) if recording.header.format >= SINCE_WORLD else None
+        #: Parts whose checkpoint cannot be read: what is in them was not played.
+        self.damaged: list[DamagedError] = []
         parts = recording.parts
         places = [place for place, part in enumerate(parts) if not place or part.header.started_at <= at]
         for place in places if first else reversed(places):
@@ -36,12 +38,18 @@ class Playback:
                 #: Each is to be put into the engine before the next is asked for.
                 self.records: Iterator[Record] = chain(after, chain.from_iterable(rest))
                 return
-        raise BadRecordingError(f"{recording.path}: no part of it begins with a whole checkpoint")
+        raise next(
+            iter(self.damaged), BadRecordingError(f"{recording.path}: no part of it begins with a whole checkpoint")
+        )
 
     def _begin(self, part: Part) -> Iterator[Record] | None:
         if not part.header.number:
             return read(part.records(), self._known)
-        found = read_from_checkpoint(part.records(), self._known)
+        try:
+            found = read_from_checkpoint(part.records(), self._known)
+        except DamagedError as error:
+            self.damaged.append(error)
+            found = None
         if found is None:
             return None
         checkpoint, after = found

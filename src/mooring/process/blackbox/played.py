@@ -18,7 +18,7 @@ from mooring.core.engine.why.resolve import resolve
 from mooring.core.engine.why.typed import spelled_out
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.times import rfc3339_milli
-from mooring.process.blackbox.file import RecordingFile
+from mooring.process.blackbox.file import DamagedError, RecordingFile
 from mooring.process.blackbox.playback import Playback
 from mooring.process.http.frames import Framer
 from mooring.process.http.queuerows import queue_answer
@@ -37,7 +37,7 @@ class Played:
         self._say = say
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
         played = Playback(recording) if self._until is None else Playback(recording, self._until, first=False)
-        self.engine, self.started_at = played.engine, played.started_at
+        self.engine, self.started_at, self.damaged = played.engine, played.started_at, played.damaged
         self._records: Iterator[Record] = played.records
         self.config = played.config
         self.engine.defects.listener = lambda where, error: say(f"mooring: {where}: {type(error).__name__}: {error}")
@@ -50,7 +50,7 @@ class Played:
             self._reached = True
 
     def run(self) -> Difference | None:
-        for record in self._records:
+        for record in self._whole_records():
             if self._until is not None and isinstance(record, Turn) and record.now > self._until:
                 self._records = chain((record,), self._records)
                 return None
@@ -62,8 +62,24 @@ class Played:
                 f"operator {self._operator} is never {self._verb} in {self.recording.path}", Exit.NOT_AS_IT_SHOULD_BE
             )
         if self._until is not None:
-            self._say(f"mooring: the recording ends before that, at {rfc3339_milli(self.engine.now)}")
+            self._say(
+                f"mooring: the recording ends before that; this is as of its end, {rfc3339_milli(self.engine.now)}"
+            )
+            self._until = None
         return None
+
+    def _whole_records(self) -> Iterator[Record]:
+        """Where the recording is damaged: when that is, what was compared up to there, and what can still be read."""
+        try:
+            yield from self._records
+        except DamagedError as error:
+            now = max(self.engine.now, self.started_at)
+            later = [part.header.started_at for part in self.recording.parts if part.header.number > error.number]
+            rest = "nothing after that can be read"
+            if later:
+                rest = f"it can be read again from {rfc3339_milli(later[0])} on: ask with an --until after that"
+            words = f"{error}, after {rfc3339_milli(now)}; up to there {self.equal_line()}; {rest}"
+            raise UserError(words) from None
 
     def rest(self) -> Iterator[Record]:
         """What was recorded after it."""
@@ -99,10 +115,10 @@ class Played:
         return {"equal": True, **counts, "from": self.started_at, "to": self.engine.now}
 
     def equal_line(self) -> str:
-        header, done = self.recording.header, self.replay
+        header, done, end = self.recording.header, self.replay, max(self.engine.now, self.started_at)
         return (
             f"equal: {done.instructions} instructions in {done.turns} turns, {rfc3339_milli(self.started_at)} to "
-            f"{rfc3339_milli(self.engine.now)}, recorded by {header.identity}, Mooring {header.mooring}"
+            f"{rfc3339_milli(end)}, recorded by {header.identity}, Mooring {header.mooring}"
         )
 
 
@@ -110,11 +126,16 @@ def play(file: str, until: str, say: Callable[[str], None]) -> tuple[Played, Dif
     """As far as it was asked for, or to the first instruction that differs."""
     try:
         played = Played(RecordingFile(Path(file)), until, say)
-        return played, played.run()
+        different = played.run()
     except OSError as error:
         raise UserError(f"{file}: {error.strerror or error}") from None
     except BadRecordError as error:
         raise UserError(f"{file}: {error}") from None
+    for damaged in played.damaged:
+        say(f"mooring: {damaged}, in its checkpoint; played from {rfc3339_milli(played.started_at)}")
+    if cut_off := played.recording.cut_off:
+        say(f"mooring: the last {cut_off} bytes are not a whole frame; everything before them was read")
+    return played, different
 
 
 def difference_json(different: Difference) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from mooring.process.blackbox.file import SUFFIX, FrameWriter, Header, create, header_line, recordings
 
-FLUSH_S: Final = 0.5
+FLUSH_S: Final = 1.0
 #: So many bytes are written before their time.
 FLUSH_BYTES: Final = 1 << 18
 #: What another process wrote less than that ago may still be written: it is not removed.

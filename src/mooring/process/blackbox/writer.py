@@ -23,10 +23,11 @@ import structlog
 import mooring
 from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import Brief
+from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
+from mooring.core.model.events import Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.process.blackbox.file import Header
 from mooring.process.blackbox.ring import Files
@@ -41,8 +42,8 @@ STOPPED: Final = "blackbox-stopped"
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
 GO_ON_S: Final = 0.02
-#: Turns that become bytes in one go, and how long the first waits for the others: one by one costs twice as much.
-TURNS, TOGETHER_S = 16, 0.2
+#: Events, and turns, that become bytes in one go, and how long the first waits for the others.
+TOGETHER, TOGETHER_S = 500, 0.4
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
 MAKE_BYTES, CHECKPOINT_BYTES = 16 << 10, 8 << 10
 #: So long a checkpoint is copied before others have the loop.
@@ -79,13 +80,15 @@ class BlackBox:
         self._header = header
         self._later, self._monotonic = later, monotonic
         self._armed = False
-        self._on_stop = on_stop
+        #: None: it was told.
+        self._on_stop: Callable[[str], None] | None = on_stop
         self._capture = capture
         self._part_size = size // PARTS
         #: Why nothing is recorded any more; "": it is.
         self.stopped = ""
-        self._told = False
         self._records = Writer()
+        #: Turns that are still to be made, the last of all that are: the next one may join them.
+        self._batch: Batch | None = None
         #: Records that are still to be made, in order; the header of a part comes before its own.
         self._to_make: deque[Iterator[bytes | Header]] = deque()
         #: A checkpoint that is being copied, and what was written to an index since it was begun.
@@ -104,20 +107,38 @@ class BlackBox:
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(
-        self, now: float, decisions: int, events: Sequence[Event | Brief], instructions: Sequence[Instruction]
+        self,
+        now: float,
+        decisions: int,
+        events: Sequence[Event],
+        instructions: Sequence[Instruction],
+        changes: Sequence[Sequence[Trigger]] | None = None,
     ) -> None:
         if self._captured is not None:
             self._end_copy()  # what is left to be copied has changed
-        self._to_make.append(self._records.turn(now, decisions, events, instructions))
-        if self._later is None or len(self._to_make) >= TURNS:
+        if self._batch is None:
+            batch = Batch()
+            self._add(self._records.turns(batch))
+            self._batch = batch
+        self._batch.add(now, decisions, events, instructions, changes)
+        if self._later is None or self._batch.count >= TOGETHER:
             self._go_on()
-        elif not self._armed:
+        else:
             self._arm(TOGETHER_S)
+
+    def _add(self, records: Iterator[bytes | Header]) -> None:
+        """Turns that follow come after them."""
+        self._batch = None
+        self._to_make.append(records)
 
     def written(self, index: str, write: msgspec.Struct) -> None:
         """Before it is written."""
-        (self._to_make if self._captured is None else self._meanwhile).append(iter((written_record(index, write),)))
-        if self._captured is not None and not self._captured.memory.first_is_copied:
+        record = iter((written_record(index, write),))
+        if self._captured is None:
+            self._add(record)
+            return
+        self._meanwhile.append(record)
+        if not self._captured.memory.first_is_copied:
             self._end_copy()
 
     def begin_part(self) -> bool:
@@ -148,8 +169,9 @@ class BlackBox:
                 if self._later is not None and self._monotonic() >= until:
                     self._later(0.0, self._copy)
                     return
-            self._to_make.append(self._part(captured))
+            self._add(self._part(captured))
             self._checkpoint = iter(())
+            self._arm(GO_ON_S)
         except NotNowError:
             pass
         except Exception as error:
@@ -164,7 +186,8 @@ class BlackBox:
     def _end_copy(self) -> None:
         """What was written meanwhile comes after the checkpoint, or there is none."""
         self._captured = None
-        self._to_make += self._meanwhile
+        for record in self._meanwhile:
+            self._add(record)
         self._meanwhile.clear()
 
     def _part(self, captured: Captured) -> Iterator[Header]:
@@ -189,15 +212,16 @@ class BlackBox:
             self.stopped = f"the disk is too slow: {BACKLOG_BYTES >> 20} MB wait to be written"
         if self._files.progress >= (self._header.number, self._part_size):
             self.begin_part()
-        if (self._to_make or self._checkpoint is not None) and not self._armed:
+        if self._to_make or self._checkpoint is not None:
             self._arm(GO_ON_S)
 
     def _arm(self, seconds: float) -> None:
-        if self._later is not None:
+        if self._later is not None and not self._armed:
             self._armed = True
             self._later(seconds, self._on_time)
 
     def _make(self, at_most: float) -> None:
+        self._batch = None
         try:
             while self._to_make and at_most > 0:
                 record = next(self._to_make[0], None)
@@ -222,14 +246,15 @@ class BlackBox:
             self.stopped = f"a turn could not be recorded: {type(error).__name__}: {error}"
 
     def _tell(self) -> None:
-        if not self._told:
-            self._told = True
-            self.stopped = self.stopped or self._files.stopped
-            self._end_copy()
-            self._to_make.clear()
-            self._checkpoint = None
-            self._files.stop()
-            self._on_stop(self.stopped)
+        if self._on_stop is None:
+            return
+        tell, self._on_stop = self._on_stop, None
+        self.stopped = self.stopped or self._files.stopped
+        self._end_copy()
+        self._to_make.clear()
+        self._checkpoint = None
+        self._files.stop()
+        tell(self.stopped)
 
     def close(self) -> None:
         """Write what is there."""

@@ -6,8 +6,6 @@ A refused body is answered with a 4xx or 503, never with an internal error.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiohttp import web
@@ -43,36 +41,48 @@ class BodyIntake:
 
     def __init__(self, budget: int = BUDGET, deadline_s: float = DEADLINE_S) -> None:
         self.budget = budget
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self.held = 0
 
-    @asynccontextmanager
-    async def body(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
+    def body(self, request: web.Request, limit: int) -> "_Body":
         """The body, counted against the budget for as long as the block lasts. BodyRefusedError: it is not read."""
-        taken = _Taken(self)
-        try:
-            yield await self._read(request, limit, taken)
-        finally:
-            taken.give_back()
+        return _Body(self, request, limit)
 
-    async def _read(self, request: web.Request, limit: int, taken: "_Taken") -> bytes:
+
+class _Body:
+    """One body, and what it has taken of the budget."""
+
+    __slots__ = ("_bytes", "_intake", "_limit", "_request")
+
+    def __init__(self, intake: BodyIntake, request: web.Request, limit: int) -> None:
+        self._intake = intake
+        self._request = request
+        self._limit = limit
+        self._bytes = 0
+
+    async def __aenter__(self) -> bytes:
+        try:
+            return await self._read()
+        except BaseException:
+            self._give_back()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_back()
+
+    async def _read(self) -> bytes:
         """One that is refused is read to its end, so that its sender gets the answer; one that is late is not."""
-        packed = request.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}
-        refusal: BodyRefusedError | None = None
-        if packed:
-            refusal = BodyRefusedError(415, "invalid", "a compressed body is not unpacked (no gzip); send plain JSON")
+        content, refusal = self._request.content, _packed(self._request)
         chunks: list[bytes] = []
         try:
-            async with asyncio.timeout(self._deadline_s):
-                while chunk := await request.content.readany():
-                    if refusal is None:
-                        refusal = taken.more(len(chunk), limit)
-                        chunks.append(chunk)
-                    if refusal is not None:
-                        taken.give_back()
-                        chunks.clear()
+            if content.is_eof():  # all of it is here, as most are: there is nothing to wait for
+                refusal = self._take(content.read_nowait(), chunks, refusal)
+            else:
+                async with asyncio.timeout(self._intake.deadline_s):
+                    while chunk := await content.readany():
+                        refusal = self._take(chunk, chunks, refusal)
         except TimeoutError:
-            said = f"the body did not arrive within {self._deadline_s:g} s"
+            said = f"the body did not arrive within {self._intake.deadline_s:g} s"
             raise BodyRefusedError(408, "late", said) from None
         except web.RequestPayloadError as error:
             said = " ".join(str(error).split())[:200]
@@ -81,23 +91,26 @@ class BodyIntake:
             raise refusal
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    def _take(self, chunk: bytes, chunks: list[bytes], refusal: BodyRefusedError | None) -> BodyRefusedError | None:
+        if refusal is None:
+            self._bytes += len(chunk)
+            self._intake.held += len(chunk)
+            chunks.append(chunk)
+            if self._bytes > self._limit:
+                refusal = BodyRefusedError(413, "too-large", f"the request is larger than {self._limit // MIB} MB")
+            elif self._intake.held > self._intake.budget:
+                refusal = BodyRefusedError(503, "busy", "too many large requests at one time; ask again")
+        if refusal is not None:
+            self._give_back()
+            chunks.clear()
+        return refusal
 
-class _Taken:
-    """What one body has taken of the budget."""
-
-    def __init__(self, intake: BodyIntake) -> None:
-        self._intake = intake
-        self._bytes = 0
-
-    def more(self, size: int, limit: int) -> BodyRefusedError | None:
-        self._bytes += size
-        self._intake.held += size
-        if self._bytes > limit:
-            return BodyRefusedError(413, "too-large", f"the request is larger than {limit // MIB} MB")
-        if self._intake.held > self._intake.budget:
-            return BodyRefusedError(503, "busy", "too many large requests at one time; ask again")
-        return None
-
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         self._intake.held -= self._bytes
         self._bytes = 0
+
+
+def _packed(request: web.Request) -> BodyRefusedError | None:
+    if request.headers.get("Content-Encoding", "identity").strip().lower() in {"", "identity"}:
+        return None
+    return BodyRefusedError(415, "invalid", "a compressed body is not unpacked (no gzip); send plain JSON")

@@ -109,8 +109,9 @@ class Listener:
         return sum(c.busy > 0 for c in self._connections.values())
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """OSError: the address is taken."""
-        await self.runner.setup()
+        """Once for each address. OSError: it is taken."""
+        if self.runner.server is None:
+            await self.runner.setup()
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):

@@ -107,7 +107,7 @@ def queue_answer(engine: Engine, now: float) -> dict[str, Any]:
             "progress": r.progress,
             "waiting_on": r.waiting_on,
             "since": r.promoted_at,
-            "cost": dict(r.operator.phases[r.phase]),
+            "cost": dict(r.cost),
         }
         for r in engine.running.values()
     ]

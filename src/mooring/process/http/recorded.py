@@ -7,6 +7,7 @@ open; the scrubber goes through frames that were made before, and a question is 
 import asyncio
 import socket
 from collections.abc import Callable
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -101,7 +102,7 @@ def _ignore(_: str, __: Exception) -> None:
 def _times(recording: RecordingFile, until: float) -> list[float]:
     """When its turns were."""
     found = (at for part in recording.parts for at in turn_times(part.records()))
-    times = [at for at in found if at <= until]
+    times = list(takewhile(lambda at: at <= until, found))
     return times or [recording.header.started_at]
 
 

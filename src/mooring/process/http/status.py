@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from aiohttp import web
 
 from mooring.capabilities.registry import descriptors
 from mooring.core.model.descriptor import Descriptor
-from mooring.process.http import mix
 from mooring.process.http.page import Page
 from mooring.process.http.queuerows import queue_answer
 from mooring.process.http.served_replica import Find, replica_behind
@@ -30,6 +29,9 @@ BLOCK = 1 << 18
 #: Answered without a token: an orchestrator's probes carry none, and the page's own files hold no data.
 OPEN = frozenset({"/", "/healthz", "/readyz"})
 FILES = "/static/"
+#: So many fetch a recording at a time, and each takes what it is sent within this time.
+MOST_FETCHING = 4
+UNREAD_S = 30.0
 #: The host names of loopback. A request with another Host header comes from a foreign page (DNS rebinding).
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -55,11 +57,11 @@ def status_app(
             web.get("/api/v1/status", pages.status),
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
-            web.get("/api/v1/blackbox", pages.blackbox),
+            web.get("/api/v1/blackbox", pages.blackbox, allow_head=False),
             *(web.get(f"/api/v1/{one.name}", _report(replica, one)) for one in descriptors() if one.report),
+            *(web.get(f"/api/v1/{d.name}/{{object:.+}}", _detail(replica, d)) for d in descriptors() if d.detail),
         ]
     )
-    mix.add_to(app, replica)
     (page or Page(replica, cluster=cluster, beside=beside)).add_to(app)
     return app
 
@@ -70,8 +72,33 @@ def _report(find: Find, descriptor: Descriptor) -> Handler:
     async def answer(_: web.Request) -> web.Response:
         replica = replica_behind(find)
         engine = replica.engine
-        found = descriptor.report(engine, replica.config) if descriptor.report is not None else {}
+        assert descriptor.report is not None
+        found = descriptor.report(engine, replica.config)
+        if isinstance(found, Generator):
+            found = await _slowly(found)
         return _json({**found, "on": descriptor.name in engine.on, "synced": engine.synced})
+
+    return answer
+
+
+async def _slowly(report: Generator[None, None, Mapping[str, Any]]) -> Mapping[str, Any]:
+    while True:
+        try:
+            next(report)
+        except StopIteration as end:
+            found: Mapping[str, Any] = end.value
+            return found
+        await asyncio.sleep(0)
+
+
+def _detail(find: Find, descriptor: Descriptor) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        engine, name = replica_behind(find).engine, request.match_info["object"]
+        assert descriptor.detail is not None
+        found = descriptor.detail(engine, name)
+        if found is None:
+            return _json({"error": f"there is no {name}"}, status=404)
+        return _json({**found, "on": descriptor.name in engine.on})
 
     return answer
 
@@ -79,6 +106,8 @@ def _report(find: Find, descriptor: Descriptor) -> Handler:
 class StatusPages:
     def __init__(self, replica: Find) -> None:
         self._find = replica
+        #: How many fetch the recording.
+        self._fetching = 0
 
     @property
     def _replica(self) -> Replica:
@@ -125,7 +154,17 @@ class StatusPages:
         return _json(found)
 
     async def blackbox(self, request: web.Request) -> web.StreamResponse:
-        """The recording as far as it is written."""
+        """The recording as far as it is written. Its files stay open meanwhile, so few may fetch it at a time, and none
+        who does not read."""
+        if self._fetching >= MOST_FETCHING:
+            return _json({"error": "others fetch the recording just now; try again in a minute"}, status=503)
+        self._fetching += 1
+        try:
+            return await self._recording(request)
+        finally:
+            self._fetching -= 1
+
+    async def _recording(self, request: web.Request) -> web.StreamResponse:
         box = self._replica.blackbox
         with contextlib.ExitStack() as open_files:
             # Opened first: a part that makes room for a new one meanwhile is still read to its end.
@@ -135,9 +174,15 @@ class StatusPages:
                 return _json({"error": "nothing is recorded there; mooring run --blackbox DIR does"}, status=404)
             answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
             await answer.prepare(request)
-            for file in files:
-                while block := await asyncio.to_thread(file.read, BLOCK):
-                    await answer.write(block)
+            try:
+                for file in files:
+                    while block := await asyncio.to_thread(file.read, BLOCK):
+                        async with asyncio.timeout(UNREAD_S):
+                            await answer.write(block)
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+                return answer
             await answer.write_eof()
             return answer
 

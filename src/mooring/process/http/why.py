@@ -5,7 +5,6 @@ at most a second; without it the answer is the same, less a name.
 """
 
 import asyncio
-import difflib
 from typing import Final
 
 from mooring.clients.ports import PortError
@@ -16,6 +15,7 @@ from mooring.core.engine.why.resolve import KINDS, SPACED, resolve
 from mooring.core.engine.why.text import SHOWN
 from mooring.core.engine.why.unknown import MOST_NEAR, names_of, nearest
 from mooring.core.model.kinds import Kind
+from mooring.core.model.spelling import near
 from mooring.process.replica import Replica
 
 LOOK_S: Final = 1.0
@@ -63,9 +63,9 @@ def not_found(engine: Engine, subject: str, namespace: str = "") -> str:
         subject = f"{kind}/{namespace}/{rest}"
     if not slash:
         every = {f"{kind}/{name}": name.rpartition("/")[2] for kind in KINDS for name in names_of(engine, kind)}
-        like = set(difflib.get_close_matches(subject, set(every.values()), MOST_NEAR))
-        near = nearest(subject, every) or sorted(one for one, name in every.items() if name in like)[:MOST_NEAR]
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb"
+        like = set(near(subject, set(every.values()), MOST_NEAR))
+        found = nearest(subject, every) or sorted(one for one, name in every.items() if name in like)[:MOST_NEAR]
+        hint = f"; did you mean {' or '.join(found)}?" if found else "; write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb"
         return f"nothing is called {subject}{hint}"
     return unknown(engine, subject)
 

@@ -73,11 +73,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     webhook_client_ca: str = ""
     #: The address at which other replicas reach this one; not given: that of the interface to the API server.
     advertise_address: str = ""
-    #: Where the page, the API and the metrics listen.
+    #: Where the page, the API and the metrics listen: HOST:PORT[,HOST:PORT…]. HTTP on loopback, HTTPS elsewhere.
     listen_http: str = "127.0.0.1:8390"
-    #: The token that every reader must send when the page is not on loopback.
+    #: The token that every reader must send when the page is not on loopback alone.
     http_token: str = ""
-    #: A directory with tls.crt and tls.key: the page over HTTPS.
+    #: A directory with tls.crt and tls.key, for HTTPS. Not given: each replica makes a self-signed certificate.
     http_certificates: str = ""
     #: debug, info, warning or error.
     log_level: str = "info"
@@ -298,7 +298,7 @@ def _check(config: Config) -> None:
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
-        host_port(getattr(config, key.replace("-", "_")), key)
+        (host_ports if key == "listen-http" else host_port)(getattr(config, key.replace("-", "_")), key)
     if not is_namespace(config.namespace):
         raise ConfigError(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
     if config.webhook_client_ca and not Path(config.webhook_client_ca).is_file():
@@ -329,8 +329,12 @@ def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
         raise ConfigError(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
 
 
+def host_ports(addresses: str, key: str) -> list[tuple[str, int]]:
+    return [host_port(address.strip(), key) for address in addresses.split(",")]
+
+
 def host_port(address: str, key: str) -> tuple[str, int]:
-    """`127.0.0.1:10262`, `:9443` (all interfaces), `[::1]:80`."""
+    """`127.0.0.1:10262`, `:9443` (all interfaces), `[::1]:80`, `::1:80`."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or len(port) > 5 or not 0 <= int(port) < 65536:
         raise ConfigError(f"{key} is {address!r}; write HOST:PORT, e.g. 127.0.0.1:8390")

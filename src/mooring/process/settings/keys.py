@@ -17,6 +17,8 @@ from mooring.core.model.spelling import did_you_mean
 #: Never printed.
 SECRETS: Final = frozenset({"http-token", "extender-token"})
 HIDDEN: Final = "(set, not shown)"
+#: Behind a name: it has settings inside.
+_NESTED: Final = ".…"
 _USER: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -34,29 +36,36 @@ def follows(key: str) -> bool:
     return key in {"features", "queue", "policies", *registry.names()}
 
 
-def unknown_key(text: str, of: type[msgspec.Struct], where: str) -> str:
-    """The first key of a YAML text that is none of these settings, with its line and the nearest name; "": none."""
+def unknown_key(text: str, of: type[msgspec.Struct], where: str = "") -> str:
+    """The first key of a YAML text that is none of these settings, with its line in `where` and the nearest name, or
+    those that there are; "": none."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return ""
-    for path, line, names in _strange(root, of, ""):
-        hint = did_you_mean(path, names) or f"; there are {', '.join(sorted(names))}"
-        return f"{where}:{line}: unknown setting {path!r}{hint}"
+    for prefix, name, line, known in _strange(root, of, ""):
+        names = ", ".join(f"{prefix}{one}" for one in sorted(known))
+        hint = did_you_mean(name, (one.removesuffix(_NESTED) for one in known), prefix) or f"; there are {names}"
+        return f"{where and f'{where}:{line}: '}unknown setting {prefix + name!r}{hint}"
     return ""
 
 
-def _strange(node: Any, of: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, int, list[str]]]:
+def _strange(node: Any, of: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, str, int, list[str]]]:
     if not isinstance(node, yaml.MappingNode):
         return
     known = {field.encode_name: field.name for field in msgspec.structs.fields(of)}
     types = get_type_hints(of)
+    nested = {name: kind for name, field in known.items() if _is_struct(kind := types[field])}
     for key, value in node.value:
         name = str(key.value)
         if name not in known:
-            yield f"{prefix}{name}", key.start_mark.line + 1, [f"{prefix}{one}" for one in known]
-        elif isinstance(kind := types[known[name]], type) and issubclass(kind, msgspec.Struct):
-            yield from _strange(value, kind, f"{prefix}{name}.")
+            yield prefix, name, key.start_mark.line + 1, [f"{one}{_NESTED}" if one in nested else one for one in known]
+        elif name in nested:
+            yield from _strange(value, nested[name], f"{prefix}{name}.")
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def shown(key: str, value: Any) -> Any:

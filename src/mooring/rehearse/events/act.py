@@ -50,6 +50,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rack_label: str = ""
     #: How long a server is away, or a zone is cut off.
     away_s: float = 300.0
+    #: How much virtual time is played at most.
+    limit_s: float = 1800.0
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,4 +95,4 @@ def there_are(typed: str, names: Iterable[str]) -> str:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     parts = (part for part in re.split(r"(\d+)", name) if part)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isdigit() and len(part) < 20 else (1, 0, part) for part in parts]

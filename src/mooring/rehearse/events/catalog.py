@@ -61,7 +61,13 @@ def acts(words: Sequence[str], snapshot: Snapshot, rules: CapacityRules, options
             groups[-1].append(word)
     if any(not group for group in groups):
         raise BadEventError(f"name an event: one of {_names()}, several joined by `then`")
+    if not options.away_s:
+        raise BadEventError("--away 0s: nothing would be away; write 90s, 2m or 1h")
     found = [_act(group, snapshot, rules, options) for group in groups]
+    for one in found:
+        if one.after_s + (one.notice_s or one.away_s) >= options.limit_s:
+            words = f"would not have happened by the end, after {clock(options.limit_s)}"
+            raise BadEventError(f"{one.title}: {words}: play for longer, with --for")
     return sorted(found, key=lambda act: act.after_s)
 
 

@@ -5,7 +5,7 @@ the others are named beside it. A member of a database is like no other pod.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,18 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     #: Those that it stands for besides the one it names.
     alike: tuple[str, ...] = ()
+    #: How many nodes it is about.
+    nodes: int = 1
+
+    @property
+    def weight(self) -> int:
+        """How long it takes to play, beside others: what a single node takes, and a third of that for each."""
+        return 2 + self.nodes
+
+
+def longest_first(found: Iterable[Failure]) -> list[Failure]:
+    """The order to play them in: so that the end of it does not wait for a long one that was begun last."""
+    return sorted(found, key=lambda one: -one.nodes)
 
 
 def scopes(text: str) -> tuple[str, ...]:
@@ -53,21 +65,23 @@ def failures(
     spot = pools(snapshot, rules)
     made: dict[str, Callable[[], Iterable[Failure]]] = {
         "node": lambda: [Failure(scope="node", event=f"node-lost {n[0]}", alike=tuple(n[1:])) for n in alike],
-        "rack": lambda: _each("rack", "rack-lost", _values(snapshot, racks) if racks != ZONE else ()),
+        "rack": lambda: _each("rack", "rack-lost", _values(snapshot, racks) if racks != ZONE else {}),
         "zone": lambda: _each("zone", "zone-lost", _values(snapshot, ZONE)),
-        "pool": lambda: [Failure(scope="pool", event=f"spot-gone {name}".strip()) for name in sorted(spot)],
+        "pool": lambda: _each("pool", "spot-gone", {name: len(spot[name]) for name in sorted(spot)}),
         "machine": lambda: _machines(snapshot, alike),
-        "member": lambda: _each("member", "restart", _members(snapshot)),
+        "member": lambda: _each("member", "restart", dict.fromkeys(_members(snapshot), 1)),
     }
     return [one for scope in SCOPES if scope in of for one in made[scope]()]
 
 
-def _each(scope: str, event: str, names: Iterable[str]) -> list[Failure]:
-    return [Failure(scope=scope, event=f"{event} {name}") for name in names]
+def _each(scope: str, event: str, names: Mapping[str, int]) -> list[Failure]:
+    """`names`: each with the number of its nodes."""
+    return [Failure(scope=scope, event=f"{event} {name}".strip(), nodes=nodes) for name, nodes in names.items()]
 
 
-def _values(snapshot: Snapshot, label: str) -> list[str]:
-    return sorted({labels_of(node)[label] for node in snapshot.of(Kind.NODE) if label in labels_of(node)}, key=natural)
+def _values(snapshot: Snapshot, label: str) -> dict[str, int]:
+    found = Counter(labels_of(node)[label] for node in snapshot.of(Kind.NODE) if label in labels_of(node))
+    return {value: found[value] for value in sorted(found, key=natural)}
 
 
 def _members(snapshot: Snapshot) -> list[str]:

@@ -76,8 +76,10 @@ def _rolling_update(named: str, snapshot: Snapshot, after_s: float) -> Act:
 def _pd_away(named: str, snapshot: Snapshot, options: Options, after_s: float) -> Act:
     known = [f"{shot.namespace}/{shot.cluster}" for shot in snapshot.pds]
     found = [one for one in known if not named or named in {one, one.partition("/")[2]}]
+    if not known:
+        raise BadEventError("no PD at all in the snapshot: take it with --pd NAMESPACE/CLUSTER=http://HOST:2379")
     if not found:
-        raise BadEventError(f"no PD {named or 'at all'} in the snapshot; {there_are(named, known)}")
+        raise BadEventError(f"no PD {named} in the snapshot; {there_are(named, known)}")
     title = f"PD of {listed(found)} is away for {clock(options.away_s)}"
     pds = tuple((one.partition("/")[0], one.partition("/")[2]) for one in found)
     return Act(name=Name.PD_AWAY, after_s=after_s, title=title, pds=pds, away_s=options.away_s)

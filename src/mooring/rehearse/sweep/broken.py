@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mooring.rehearse.outcome import Observed, RegionLosses
 
 _SPOT_MODE: Final = "label it vacant.io/optimize-scheduling=true, mode majority-in-on-demand"
+#: What Mix can spread.
+_SPREAD: Final = ("Deployment ", "StatefulSet ")
+_EVICT: Final = "the setting mix.interruption.everybody: evict, which moves pods of other owners too"
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +83,7 @@ def _fix(one: Breach, played: "Observed") -> str:
         return f"{spread} for its pods, or more replicas than the budget needs"
     if one.rule == "one replica" and one.before <= 1:
         return f"two replicas or more, with {spread}"
-    return f"{_SPOT_MODE}, or {spread}" if Name.SPOT_GONE in names else spread
+    return f"{_SPOT_MODE}, or {spread}" if Name.SPOT_GONE in names and one.subject.startswith(_SPREAD) else spread
 
 
 def _domain(played: "Observed") -> str:
@@ -123,4 +126,5 @@ def _cut_off(gone: "Sequence[GonePod]") -> Broken:
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     whose = ", ".join(sorted({one.workload or one.pod for one in gone})[:3])
     words = f"{some(len(gone), 'pod')} cut off when {where} went, in spite of the notice: {whose}"
-    return Broken(object=whose, promise="notice", words=words, fix=_SPOT_MODE)
+    fix = _SPOT_MODE if any(one.workload.startswith(_SPREAD) for one in gone) else _EVICT
+    return Broken(object=whose, promise="notice", words=words, fix=fix)

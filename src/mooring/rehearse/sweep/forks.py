@@ -19,6 +19,7 @@ from mooring.rehearse.events.catalog import Act
 from mooring.rehearse.outcome import RehearsalOutcome
 from mooring.rehearse.play import Play
 from mooring.sandbox.clock import run_virtual
+from mooring.sandbox.collector import quiet_collector
 
 T = TypeVar("T")
 _CHUNK: Final = 1 << 16
@@ -77,7 +78,8 @@ def play_each(
             gc.unfreeze()
         return True
 
-    return run_virtual(lambda: play.and_clean_up(whole), play.rig.cluster.timeline)
+    with quiet_collector():
+        return run_virtual(lambda: play.and_clean_up(whole), play.rig.cluster.timeline)
 
 
 async def _in_child(play: Play, task: Task[T], write: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mooring.core.model.times import clock
-from mooring.rehearse.events.failures import Failure
+from mooring.rehearse.events.failures import Failure, longest_first
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.sweep.forks import Failed, cores
 from mooring.rehearse.sweep.page import Shown, SweepPage
@@ -42,16 +42,19 @@ class Running:
 
     def run(self, jobs: int, dask: str) -> bool:
         """False: stopped by Ctrl-C."""
+        todo = longest_first(self.todo)
         if dask:
-            return run_on_dask(self._taken, self.todo, self._plan, dask, self.told)
-        return run(self._taken, self.todo, self._plan, jobs or cores(), self.told)
+            return run_on_dask(self._taken, todo, self._plan, dask, self.told)
+        return run(self._taken, todo, self._plan, jobs or cores(), self.told)
 
     def told(self, failure: Failure, result: Found | Failed) -> None:
         if not self._results:
             self._began = time.monotonic()  # the first says when the others began; loading is not part of the pace
         self._results.append((failure, result))
         done, total = len(self._results), len(self.todo)
-        left = (time.monotonic() - self._began) / max(1, done - 1) * (total - done)
+        weight = sum(one.weight for one, _ in self._results)
+        to_do = sum(one.weight for one in self.todo) - weight
+        left = (time.monotonic() - self._began) / max(1, weight - self._results[0][0].weight) * to_do
         full = _BAR * done // total
         words = f"{clock(left)} left"
         self._line(f"[{'#' * full}{'.' * (_BAR - full)}] {done} of {total}, {words}  {failure.event}")

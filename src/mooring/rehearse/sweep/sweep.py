@@ -25,7 +25,6 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     options: Options = Options()
     seed: int = 1
-    limit_s: float = 1800.0
     pace: KubeletPace = KubeletPace()
 
 
@@ -82,7 +81,7 @@ Told = Callable[[Failure, Found | Failed], None]
 
 def run(snapshot: Snapshot, todo: Iterable[Failure], plan: SweepPlan, jobs: int, told: Told) -> bool:
     """On this machine. False: interrupted; what was told is all there is."""
-    play = Play(snapshot, [], plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
+    play = Play(snapshot, [], plan.config, seed=plan.seed, limit_s=plan.options.limit_s, pace=plan.pace)
     rules, begun = capacity_rules(plan.config), list[Failure]()
 
     def tasks() -> Iterator[Task[Found]]:

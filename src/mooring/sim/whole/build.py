@@ -69,7 +69,7 @@ async def build(rig: Rig, shape: Shape) -> None:
     if "home" in shape.features:
         ask_mooring(rig)
     if shape.quota:
-        cluster.quota(SHOP, "shop", pods=120)
+        cluster.quota(SHOP, "shop", pods=max(120, _most_pods(shape) + 30))
     for tidb in shape.tidbs:
         add_tidb(rig, tidb)
     for app in shape.apps:
@@ -81,6 +81,12 @@ async def build(rig: Rig, shape: Shape) -> None:
     await rig.until(cluster.stable, limit_s=300)
     for tidb in shape.tidbs:
         cluster.pd[TIDB, tidb.name].load(tidb.regions, replenish=True)
+
+
+def _most_pods(shape: Shape) -> int:
+    """What the workloads of the shop ask for: a quota leaves room for all of them, or the cluster never comes up."""
+    nodes = shape.machines + shape.spots + shape.tainted
+    return shape.bare_pods + sum(nodes if app.kind == "DaemonSet" else app.replicas for app in shape.apps)
 
 
 def add_app(rig: Rig, app: App) -> None:

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from typing import Final, Protocol
 
+from mooring.capabilities.fleet.live.release import SOURCE as FLEET
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.mix.labels import AFFINITY, REBALANCE, RELAXED
 from mooring.capabilities.mix.pace import InterruptionPolicy
@@ -71,7 +72,8 @@ class Promises:
         self.away: dict[PodKey, float] = {}
         #: UIDs of pods that have been Ready at some time.
         self.was_ready: set[str] = set()
-        self._ours: defaultdict[PodKey, list[float]] = defaultdict(list)
+        #: When we sent replicas of a workload away, by uid, whose successors are not Ready yet.
+        self._ours: defaultdict[PodKey, dict[str, float]] = defaultdict(dict)
         #: TiKV pods that we deleted and that are not back yet.
         self._deleted: set[PodKey] = set()
 
@@ -115,8 +117,10 @@ class Promises:
         ]
         ready = sum(podstate.ready(p) for p in others)
         missing, allowed = wanted - ready, _allowed(workload, wanted)
-        key = (meta["namespace"], f"{workload['kind']}/{meta['name']}")
-        recent = self._ours[key] = [at for at in self._ours[key] if scene.now - at < 60]
+        key = _key_of_workload(workload)
+        sent = self._ours[key] = {uid: at for uid, at in self._ours[key].items() if scene.now - at < 60}
+        sent.pop(pod["metadata"]["uid"], None)  # a second try
+        recent = list(sent.values())
         waiting = [p for p in others if not podstate.ready(p)]
         known = sum(self._must_be_known(p, recent) for p in waiting)
         counted = 1 + max(0, min(missing - 1 - (len(waiting) - known), known + len(recent)))
@@ -125,10 +129,17 @@ class Promises:
             promise, allowed = "M8 quorum under a notice", max(1, math.ceil(wanted / 2) - 1)
             noticed = self._is_last_call(pod)
             scene.hit("quorum-kept-under-notice")
-        if counted > allowed + scene.overlaps() and not noticed and not scene.stale(by):
+        excused = noticed or self._retires_overdue(podstate.node_of(pod))
+        if counted > allowed + scene.overlaps() and not excused and not scene.stale(by):
             words = f"{what} by {by}: {ready} of {wanted} left Ready, {counted} away where {allowed} may be"
             scene.fail(promise, words)
-        recent.append(scene.now)
+        sent[pod["metadata"]["uid"]] = scene.now
+
+    def _retires_overdue(self, name: str) -> bool:
+        """Worked example 3: after `retire-timeout` what is left on the node goes as far as its budgets allow."""
+        node, timeout_s = self.scene.store.find(Kind.NODE, "", name), self.scene.retire_timeout_s
+        since = _retires_since(node) if node is not None else math.inf
+        return timeout_s is not None and self.scene.epoch() - since > timeout_s - 5.0
 
     def _is_last_call(self, pod: Json) -> bool:
         """Its node goes so soon that only its grace is left: it is lost anyway."""
@@ -154,7 +165,7 @@ class Promises:
         key = key_of_pod(pod)
         if event != "DELETED" and podstate.ready(pod) and podstate.active(pod):
             self.away.pop(key, None)
-            self.was_ready.add(pod["metadata"]["uid"])
+            self._note_ready(pod)
             self._deleted.discard(key)
         else:
             self.away.setdefault(key, self.scene.now)
@@ -166,6 +177,14 @@ class Promises:
                 self.scene.hit("pod-relaxed")
         elif LEAVING in podstate.annotations_of(pod) and _owned(old) and not _owned(new):
             self.scene.hit("pod-detached")
+
+    def _note_ready(self, pod: Json) -> None:
+        if pod["metadata"]["uid"] in self.was_ready:
+            return
+        self.was_ready.add(pod["metadata"]["uid"])
+        workload = workload_of(pod, self.scene.store) if self._ours else None
+        if workload is not None and (sent := self._ours.get(_key_of_workload(workload))):
+            del sent[next(iter(sent))]
 
     def on_node(self, event: str, old: Json | None, new: Json | None) -> None:
         if event != "MODIFIED" or old is None or new is None:
@@ -188,9 +207,7 @@ class Promises:
     def _check_empty(self, node: Json) -> None:
         """O2: NoExecute only on an empty node, as the store has it; later than the time-out it may cut off."""
         scene, name = self.scene, node["metadata"]["name"]
-        marks = [read_mark(podstate.annotations_of(node).get(key, "")) for key in (RETIRING, CORDONED_BY)]
-        since = min((mark.since for mark in marks if mark is not None), default=math.inf)
-        if scene.retire_timeout_s is None or scene.epoch() - since > scene.retire_timeout_s - 5.0:
+        if scene.retire_timeout_s is None or self._retires_overdue(name):
             return
         on_it = (p for p in scene.store.list(Kind.POD) if podstate.node_of(p) == name)
         if pods := [p["metadata"]["name"] for p in on_it if podstate.active(p) and not _stays(p)]:
@@ -215,6 +232,10 @@ def key_of_pod(pod: Json) -> PodKey:
     return pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
 
 
+def _key_of_workload(workload: Json) -> PodKey:
+    return workload["metadata"]["namespace"], f"{workload['kind']}/{workload['metadata']['name']}"
+
+
 def _owned(pod: Json | None) -> bool:
     return pod is not None and bool(pod["metadata"].get("ownerReferences"))
 
@@ -224,6 +245,12 @@ def _allowed(workload: Json, wanted: int) -> int:
     if workload["kind"] != "Deployment" or podstate.annotations_of(workload).get(REBALANCE) != "fast":
         return 1
     return max(1, math.ceil(wanted * 0.25) + math.floor(wanted * 0.25))
+
+
+def _retires_since(node: Json) -> float:
+    """By the first of fleet's marks: its time-out counts from the cordon, not from the last try."""
+    marks = [read_mark(podstate.annotations_of(node).get(key, "")) for key in (RETIRING, CORDONED_BY)]
+    return min((mark.since for mark in marks if mark is not None and mark.source == FLEET), default=math.inf)
 
 
 def _cut_off(node: Json) -> bool:

@@ -14,15 +14,14 @@ from mooring.cli.output import Format
 from mooring.cli.server import Reach
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
-from mooring.process.http.mix import add_to
+from mooring.process.http.status import status_app
 from mooring.sim.scenarios.mix import NAMESPACE, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
 def _answers(stage: Stage) -> dict[str, str]:
     """What the API says just now: taken on the sandbox's clock, served again on the real one."""
-    app = web.Application()
-    add_to(app, stage.rig.leader)
+    app = status_app(stage.rig.leader)
     return {route.resource.canonical: route.handler for route in app.router.routes() if route.resource is not None}
 
 
@@ -41,7 +40,7 @@ def told() -> dict[str, bytes]:
         listed = await handlers["/api/v1/mix"](None)
         found["/api/v1/mix"] = listed.body
         for name in (f"Deployment/{NAMESPACE}/web", f"StatefulSet/{NAMESPACE}/db"):
-            one = await handlers["/api/v1/mix/{workload}"](_Asked(name))
+            one = await handlers["/api/v1/mix/{object}"](_Asked(name))
             found[f"/api/v1/mix/{name}"] = one.body
 
     Stage().play(scenario)
@@ -50,7 +49,7 @@ def told() -> dict[str, bytes]:
 
 class _Asked:
     def __init__(self, workload: str) -> None:
-        self.match_info = {"workload": workload}
+        self.match_info = {"object": workload}
 
 
 def _with_server(told: dict[str, bytes], command) -> None:

@@ -101,19 +101,20 @@ def test_a_housekeeping_move_waits_behind_a_notice():
     is let through first, and housekeeping goes on when it has passed."""
 
     async def scenario(stage: Stage) -> None:
-        for namespace, name in (("office", "idle"), (NAMESPACE, "busy")):
+        for namespace, name in (("office", "idle"), ("studio", "idle"), (NAMESPACE, "busy")):
             stage.cluster.deployment(namespace, name, 2, labels=switched_on("all-in-spot"))
         await stage.rig.sleep(30.0)
         leader = stage.rig.leader()
         assert leader is not None
         interrupted = stage.cluster.nodes_of(NAMESPACE, "busy")
-        # Both want the one place that housekeeping has; the first takes it and is held by a budget, the other waits.
-        stage.cluster.pdb("office", "idle", {"app": "idle"}, min_available=2)
+        # All want the one place that housekeeping has, or the one beside it; two are held by budgets, the last waits.
+        for namespace in ("office", "studio"):
+            stage.cluster.pdb(namespace, "idle", {"app": "idle"}, min_available=2)
         await stage.rig.sleep(5.0)
-        stage.cluster.store.patch(
-            Kind.DEPLOYMENT, "office", "idle", {"metadata": {"labels": {MODE: "all-in-on-demand"}}}
-        )
-        await stage.rig.until(lambda: [o.source for o in _running(leader)] == ["mix"])
+        wanted = {"metadata": {"labels": {MODE: "all-in-on-demand"}}}
+        for namespace in ("office", "studio"):
+            stage.cluster.store.patch(Kind.DEPLOYMENT, namespace, "idle", wanted)
+        await stage.rig.until(lambda: [o.source for o in _running(leader)] == ["mix", "mix"])
         relabel(stage.rig, Kind.DEPLOYMENT, "busy", {MODE: "all-in-on-demand"})
         await stage.rig.until(lambda: any(o.source == "mix" for o in leader.engine.waiting.values()))
         waiting = {o.subject for o in leader.engine.waiting.values()}
@@ -125,7 +126,8 @@ def test_a_housekeeping_move_waits_behind_a_notice():
         await stage.rig.until(lambda: any(o.source == "spot" for o in _running(leader)))
         assert waiting == {o.subject for o in leader.engine.waiting.values() if o.source == "mix"}, "it still waits"
         await stage.rig.sleep(125.0)
-        stage.cluster.store.delete(Kind.PDB, "office", "idle")
+        for namespace in ("office", "studio"):
+            stage.cluster.store.delete(Kind.PDB, namespace, "idle")
         await stage.rig.until(lambda: physical(stage.rig, "busy") == ["on-demand"] * 2, 600.0)
 
     Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1)), on_demand=4, spot=6).play(scenario)

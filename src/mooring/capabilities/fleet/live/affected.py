@@ -22,7 +22,7 @@ def node_news(old: Object | None, new: Object | None) -> NodeNews | None:
     if not isinstance(old, Node) or not isinstance(new, Node):
         return NodeNews(True)
     roles = is_control_plane(old) != is_control_plane(new)
-    standing = old.ready != new.ready or old.taints != new.taints or roles
+    standing = old.ready != new.ready or old.taints != new.taints or old.internal_ip != new.internal_ip or roles
     if standing:
         return NodeNews(True)
     same = old.labels == new.labels and old.annotations == new.annotations and old.unschedulable == new.unschedulable

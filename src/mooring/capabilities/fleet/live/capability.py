@@ -38,7 +38,7 @@ from mooring.capabilities.fleet.live.retirement.evict_pod import (
     resumed_eviction,
 )
 from mooring.capabilities.fleet.live.settings import FleetSettings
-from mooring.capabilities.fleet.live.settling import live_nodes
+from mooring.capabilities.fleet.live.settling import claimed_twice, live_nodes
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node
@@ -140,7 +140,7 @@ class Fleet:
         settings = index.settings
         if node is None or settings is None or not settings.enabled:
             return Evaluation()
-        member = index.members.get(node.name) or index.members.get(node.internal_ip)
+        member = index.member_of(node, world)
         machine = index.by_address.get(member.address) if member is not None else None
         if member is None or machine is None:
             return Evaluation()
@@ -154,7 +154,7 @@ class Fleet:
         if mark is not None and mark.step == retire.EMPTYING and all(t.key != keys.STATE_TAINT for t in node.taints):
             state_taint = None  # pods came back after it was stored: its operator empties the node again
         wanted = render_node(template, machine, control_plane=member.control_plane, state_taint=state_taint)
-        write, held = bring_up_to_date(node, wanted, world.pods_on(node.name))
+        write, held = bring_up_to_date(node, wanted, lambda: world.pods_on(node.name))
         if write is None:
             write = _lifted(node, member, machine, queue)
         leaving = None
@@ -198,8 +198,9 @@ class Fleet:
             return next_evict_step(running, world, self.policy, now)
         index = world.index(FleetIndex)
         settings, wrong, ledger = index.settings, index.wrong, index.ledger
-        if isinstance(ledger, str):
-            waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger)
+        unclear = ledger if isinstance(ledger, str) else claimed_twice(world, index.addresses)
+        if isinstance(ledger, str) or unclear:
+            waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, unclear)
             return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.recheck_s)
         if settings is None and index.configured:
             # Settings that broke before we led: fleet was not switched off, so what has begun waits for good ones.
@@ -250,6 +251,8 @@ class Fleet:
             mark = retiring_mark(node)
             if mark is None or mark.step == retire.BLOCKED or not mark.machine:
                 continue
+            if live_nodes(world, {mark.node}).get(mark.node) != node:
+                continue  # its kubelet may have written it, for another's machine
             yield partial(retire.resumed, node, mark)
             for pod in to_leave(node.name, world):
                 yield partial(resumed_eviction, pod, world, self.policy, mark.machine, now)
@@ -268,7 +271,7 @@ class Fleet:
             address = found.address if found is not None else ""
             return machine_words(machine, found, ledger, live_nodes(world, {address}).get(address))
         node = world.node(name)
-        found = (members.get(node.name) or members.get(node.internal_ip)) if node is not None else None
+        found = index.member_of(node, world) if node is not None else None
         if node is None or found is None:
             return ()
         return machine_words(index.by_address.get(found.address), found, ledger, node)

@@ -15,7 +15,7 @@ from mooring.capabilities.fleet.live.settings import FleetSettings, parse_settin
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.problem import PlanError
-from mooring.core.model.cluster import ConfigMap
+from mooring.core.model.cluster import ConfigMap, Node
 from mooring.core.model.events import Change, MachinesSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
@@ -87,5 +87,16 @@ class FleetIndex:
             self.settings, self.wrong = made, ""
 
     def survey(self, settings: FleetSettings, ledger: StoredCluster, world: WorldRead, now: float) -> Survey:
-        addresses = {*self.members, *self.by_address, *ledger.pending.removed}
-        return Survey(settings, ledger, self.by_address, live_nodes(world, addresses), now)
+        return Survey(settings, ledger, self.by_address, live_nodes(world, self.addresses), now)
+
+    @property
+    def addresses(self) -> set[str]:
+        """Of all machines that are, will be or were in the cluster."""
+        removed = () if isinstance(self.ledger, str) else self.ledger.pending.removed
+        return {*self.members, *self.by_address, *removed}
+
+    def member_of(self, node: Node, world: WorldRead) -> Member | None:
+        """The machine in the cluster that this node is."""
+        address = node.name if node.name in self.members else node.internal_ip
+        is_it = node.name == address or live_nodes(world, {address}).get(address) == node
+        return self.members.get(address) if is_it else None

@@ -7,7 +7,7 @@ have us strip labels and taints that it may not touch itself; so the record coun
 it is stored (the retire operator has released it), and one that a template brings waits until every pod tolerates it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ def applied_to(node: Node) -> AppliedKeys:
 
 
 def bring_up_to_date(
-    node: Node, wanted: Mapping[str, Any], pods: Iterable[Pod]
+    node: Node, wanted: Mapping[str, Any], pods: Callable[[], Iterable[Pod]]
 ) -> tuple[Instruction | None, Verdict | None]:
     """The next write that brings this Node nearer to how cluster.yml has it; one at a time. And what is held back."""
     labels: Mapping[str, str] = wanted["labels"]
@@ -80,7 +80,7 @@ def bring_up_to_date(
     if change:
         why = "writes the machine's labels and annotations"
         return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch={"metadata": change}, why=why), None
-    return _taints(node, taints, before, tuple(pods))
+    return _taints(node, taints, before, tuple(pods()))
 
 
 def _our_label(key: str) -> bool:
@@ -108,8 +108,9 @@ def _metadata(
     text = msgspec.json.encode(record).decode() if record != AppliedKeys() else ""
     if text != node.annotations.get(APPLIED, ""):
         note[APPLIED] = text or None
-    if (seal(node.name, text) if text else "") != node.labels.get(SEAL, ""):
-        put[SEAL] = seal(node.name, text) if text else None
+    sealed = seal(node.name, text) if text else ""
+    if sealed != node.labels.get(SEAL, ""):
+        put[SEAL] = sealed or None
     change: dict[str, Any] = {}
     if put:
         change["labels"] = put

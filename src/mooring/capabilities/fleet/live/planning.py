@@ -22,7 +22,7 @@ from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE
 from mooring.capabilities.fleet.live.report import FleetReport
 from mooring.capabilities.fleet.live.retirement import retire
 from mooring.capabilities.fleet.live.retirement.emptying import taken_back
-from mooring.capabilities.fleet.live.settling import control_plane_facts, settles_at
+from mooring.capabilities.fleet.live.settling import claimed_twice, control_plane_facts, settles_at
 from mooring.capabilities.fleet.planner.explain import listed
 from mooring.capabilities.fleet.planner.plan import Action
 from mooring.capabilities.fleet.planner.problem import ErrorCode
@@ -85,6 +85,9 @@ def evaluate_plan(
         if same is not None:
             kept = msgspec.structs.replace(old, report=msgspec.structs.replace(old.report, at=now))
             return msgspec.structs.replace(same, machines_by=ask_at, notes=kept)
+    if unclear := claimed_twice(world, index.addresses):
+        verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, unclear, "kubectl get nodes -o wide")
+        return Evaluation(machines_by=ask_at, verdict=verdict, notes=old)
     survey = index.survey(settings, ledger, world, now)
     facts = tuple(control_plane_facts(ledger, survey.nodes, world.nodes()))
     if lost or seen_at is None or seen_at < old.query_since:

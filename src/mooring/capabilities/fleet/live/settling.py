@@ -17,14 +17,27 @@ from mooring.core.world.read import WorldRead
 
 
 def live_nodes(world: WorldRead, addresses: Collection[str]) -> dict[str, Node]:
-    """Address → Node. A node is known by its address, as CKE names them; else by its InternalIP."""
-    found: dict[str, Node] = {}
+    """Address → Node. A node is known by its address, as CKE names them; else by its InternalIP. Its kubelet writes
+    that, so it names no node where two have it."""
+    return {address: nodes[0] for address, nodes in _claiming(world, addresses).items() if len(nodes) == 1}
+
+
+def claimed_twice(world: WorldRead, addresses: Collection[str]) -> str:
+    """Which addresses more than one node has, in words; "": none. Fleet does nothing then: a machine whose node
+    is hidden by another's is not empty."""
+    twice = {a: nodes for a, nodes in _claiming(world, addresses).items() if len(nodes) > 1}
+    return "; ".join(f"{a} is the address of {listed([n.name for n in nodes])}" for a, nodes in sorted(twice.items()))
+
+
+def _claiming(world: WorldRead, addresses: Collection[str]) -> dict[str, list[Node]]:
+    named: dict[str, list[Node]] = {}
+    others: dict[str, list[Node]] = {}
     for node in world.nodes():
         if node.name in addresses:
-            found[node.name] = node
+            named[node.name] = [node]
         elif node.internal_ip in addresses:
-            found.setdefault(node.internal_ip, node)
-    return found
+            others.setdefault(node.internal_ip, []).append(node)
+    return others | named
 
 
 def unsettled(ledger: StoredCluster, nodes: Mapping[str, Node], now: float, timeout_s: float) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 from mooring.capabilities.fleet.planner import generate
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.draft import Draft, verb_of
-from mooring.capabilities.fleet.planner.files.nodetext import NodeText
 from mooring.capabilities.fleet.planner.files.template import Template
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
 from mooring.capabilities.fleet.planner.plan import Action, Assignment, ClusterPlan, FleetView, PlanChange, Verb
@@ -109,14 +108,6 @@ def write_nodes(template: Template, assignments: tuple[Assignment, ...]) -> tupl
         else renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)
         for s in assignments
     )
-
-
-def encode_cluster(view: FleetView, plan: ClusterPlan) -> Mapping[str, Any] | None:
-    """`write_cluster` on its way to JSON: what takes most of the room is text already."""
-    if plan.error is not None or plan.action is Action.NONE or plan.nodes is not None:
-        return write_cluster(view, plan)
-    nodes = NodeText(view.template).nodes(plan.assignments)
-    return {key: nodes if key == "nodes" else value for key, value in view.template.document.items()}
 
 
 def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:

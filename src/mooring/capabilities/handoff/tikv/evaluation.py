@@ -58,8 +58,9 @@ class TikvEvaluation:
             *foreign_evictions(tc.key, self._view, ours, now, policy.young_pd_s),
         ]
         self.withdrawals: list[Withdrawal] = list(self._withdrawn())
-        requests = self._requests()
-        self.instructions.extend(self._expired())
+        asked = list(self._asked())
+        requests = [(pod, request) for pod, request in asked if not request.expired(now)]
+        self.instructions.extend(self._expired(asked))
         for pod, request in requests:
             self._consider(pod, request, stuck_volume(pod, world) if request.value == DELETE_POD else None)
         self.proposals.extend(self._orphans(requests))
@@ -73,24 +74,20 @@ class TikvEvaluation:
     def _request_of(self, pod: Pod) -> Request | None:
         return request_of(pod, leave_to_tidb_operator=self._policy.leaves_all)
 
-    def _requests(self) -> list[tuple[Pod, Request]]:
-        found = []
+    def _asked(self) -> Iterator[tuple[Pod, Request]]:
         for name in sorted(self._pods):
             pod = self._pods[name]
             request = None if pod.terminating else self._request_of(pod)
-            if request is not None and not request.expired(self._now):
-                found.append((pod, request))
-        return found
+            if request is not None:
+                yield pod, request
 
-    def _expired(self) -> Iterator[Instruction]:
+    def _expired(self, asked: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
         """Requests whose time passed before anything began; what runs takes its own annotations off when it ends."""
         cluster = self._tc.key
-        for name in sorted(self._pods):
-            pod = self._pods[name]
-            request = self._request_of(pod)
-            if request is None or not request.expired(self._now) or pod.terminating:
+        for pod, request in asked:
+            if not request.expired(self._now):
                 continue
-            store = self._seen.store_of(name, cluster.namespace) if self._seen is not None else None
+            store = self._seen.store_of(pod.name, cluster.namespace) if self._seen is not None else None
             claims = [pod_subject(pod.key), *([store_target(cluster, store.id)] if store is not None else [])]
             if not any(self._queue.holder(claim) is not None for claim in claims):
                 yield drop_requests(pod, self._policy)
@@ -175,6 +172,8 @@ class TikvEvaluation:
 
     def _withdrawn(self) -> Iterator[Withdrawal]:
         """Operators that still wait although their request is gone."""
+        if not self._queue.records.by_claim:
+            return
         cluster, stores = self._tc.key, self._seen.stores if self._seen is not None else ()
         claims = [store_target(cluster, s.id) for s in stores]
         claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in stores]

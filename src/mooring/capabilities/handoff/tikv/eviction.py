@@ -26,7 +26,15 @@ from mooring.capabilities.handoff.mark import put_mark
 from mooring.capabilities.handoff.operators import EVICT, HOLD
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
-from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
+from mooring.capabilities.handoff.situation import (
+    Situation,
+    awaited,
+    is_back,
+    marked_at,
+    observe,
+    other_evictions,
+    pd_wait,
+)
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
 from mooring.capabilities.handoff.tikv.proof import absent_at, again, doubt, prove
@@ -119,6 +127,7 @@ def _record(here: Situation, look: PdLook) -> NextStep:
         before=THEIRS if there and "added" not in here.notes else {},
         pd=look.view.life,
     )
+    here.notes[marked_at(mark.since)] = 1.0
     then = (
         "then the pod is deleted" if here.request.value == DELETE_POD else "and stay off while the annotation is there"
     )

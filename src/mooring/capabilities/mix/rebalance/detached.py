@@ -1,16 +1,20 @@
 """Which detached pods each workload has. They have no owner any more, so nothing else leads from one to the other."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 
 from mooring.capabilities.drain.detach import is_detached, mark_on
+from mooring.capabilities.drain.readiness import subject_of
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
+from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
 #: Deadline, namespace, name.
 Leaving = tuple[float, str, str]
+#: And its workload's uid, and its row while it serves.
+Entry = tuple[Leaving, str, Pod | None]
 
 
 class DetachedPods:
@@ -20,38 +24,48 @@ class DetachedPods:
     observes: frozenset[object] = frozenset({Kind.POD})
 
     def __init__(self) -> None:
-        #: "Deployment/shop/web" → its detached pods in the order in which they go, each with its workload's uid.
-        self._of: dict[str, list[tuple[Leaving, str]]] = {}
+        #: "Deployment/shop/web" → its detached pods in the order in which they go.
+        self._of: dict[str, list[Entry]] = {}
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
         if (old := _mark_of(trigger.old)) is not None:
             pods = self._of[old.before["workload"]]
-            pods.remove(_entry(trigger.key, old))
+            del pods[bisect_left(pods, _entry(trigger.key, old)[:1])]
             if not pods:
                 del self._of[old.before["workload"]]
         if (new := _mark_of(trigger.new)) is not None:
-            insort(self._of.setdefault(new.before["workload"], []), _entry(trigger.key, new))
+            insort(self._of.setdefault(new.before["workload"], []), _entry(trigger.key, new, trigger.new))
 
     def advance(self) -> bool:
         return False
 
     def keys(self) -> list[Key]:
-        found = [Key(namespace, name) for pods in self._of.values() for (_, namespace, name), _ in pods]
+        found = [Key(namespace, name) for pods in self._of.values() for (_, namespace, name), *_ in pods]
         return sorted(found, key=str)
 
-    def of(self, workload: Workload, world: WorldRead) -> tuple[Pod, ...]:
+    def of(self, workload: Workload) -> tuple[Pod, ...]:
         """Those that still serve, the one with the least time first. Of this very workload: another one of its name,
         or a forged mark, does not make it a replica."""
         found = self._of.get(f"{workload.kind}/{workload.namespace}/{workload.name}", ())
-        mine = [pod for pod, uid in found if uid == workload.uid]
-        rows = [world.pod(Key(namespace, name)) for _, namespace, name in mine]
-        return tuple([pod for pod in rows if pod is not None and pod.active])
+        return tuple([pod for _, uid, pod in found if uid == workload.uid and pod is not None])
 
 
-def _entry(key: Key, mark: Mark) -> tuple[Leaving, str]:
+def going_first(detached: tuple[Pod, ...], queue: Queue) -> tuple[Pod, ...]:
+    """Those that have been told to go come first: until that is seen they still seem to serve, and a pod that is
+    detached meanwhile must not go in their place."""
+
+    def stays(pod: Pod) -> bool:
+        record = queue.records.by_claim.get(subject_of(pod))
+        return record is None or record.step == 0
+
+    return tuple(sorted(detached, key=stays)) if len(detached) > 1 else detached
+
+
+def _entry(key: Key, mark: Mark, row: object = None) -> Entry:
     deadline = float("inf") if mark.deadline is None else mark.deadline
-    return (deadline, key.namespace, key.name), mark.before.get("workloadUID", "")
+    serves = row if isinstance(row, Pod) and row.active else None
+    return (deadline, key.namespace, key.name), mark.before.get("workloadUID", ""), serves
 
 
 def _mark_of(row: object) -> Mark | None:

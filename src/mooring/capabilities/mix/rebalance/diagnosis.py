@@ -80,9 +80,13 @@ class Diagnosis:
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.room = Room(mix.policy, world)
         self._fits: dict[tuple[int, NodeClass], bool] = {}
-        self._proposed = notes.moves
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
+        self.detached: tuple[Pod, ...] = world.index(DetachedPods).of(workload)
+        #: All moves of this workload; those of them that are our own; pods that handoff is asked to move.
+        self.moves = self._moves(notes.moves)
+        self.standing = [one for one in self.moves if one.source == SOURCE]
+        self.requested = self._requested() if self.health.marked else []
 
     @property
     def policy(self) -> MixPolicy:
@@ -92,32 +96,22 @@ class Diagnosis:
     def pace(self) -> RebalancePolicy:
         return self.mix.policy.rebalance
 
-    @cached_property
-    def detached(self) -> tuple[Pod, ...]:
-        return self.world.index(DetachedPods).of(self.workload, self.world)
-
-    @cached_property
-    def standing(self) -> list[Operator]:
-        """Our own moves of this workload."""
-        return [one for one in self.moves if one.source == SOURCE]
-
-    @cached_property
-    def requested(self) -> list[Pod]:
-        """Pods that handoff is asked to move."""
-        marks = [(pod, mark_on(pod)) for pod in self.health.marked]
-        return [pod for pod, mark in marks if mark is not None and mark.source == SOURCE and not mark.operator]
-
-    @cached_property
-    def moves(self) -> list[Operator]:
+    def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
         back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
-        subjects = dict.fromkeys([*self._proposed, *map(subject_of, (*self.health.marked, *self.detached))])
+        if not proposed and not self.health.marked and not self.detached:
+            return []
+        subjects = dict.fromkeys([*proposed, *map(subject_of, (*self.health.marked, *self.detached))])
         found = [self.queue.holder(subject) for subject in subjects]
         return [
             one
             for one in found
             if one is not None and one.kind == KIND and one.args["workload_uid"] == self.workload.uid
         ]
+
+    def _requested(self) -> list[Pod]:
+        marks = [(pod, mark_on(pod)) for pod in self.health.marked]
+        return [pod for pod, mark in marks if mark is not None and mark.source == SOURCE and not mark.operator]
 
     # ── What is wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,7 +122,8 @@ class Diagnosis:
         if not isinstance(self.management, Managed):
             return self._disabled()
         health, name = self.health, self.workload.name
-        shortage = stuck(health, self.now, self.pace.shortage_s, self.policy.tolerations)
+        waiting = starved(health, self.now, self.pace.shortage_s) if health.unplaced else []
+        shortage = stuck(waiting, self.policy.tolerations) if waiting else []
         if shortage:
             return self._shortage(shortage)
         if health.changing:
@@ -136,19 +131,22 @@ class Diagnosis:
         urgent = self.world.index(InterruptedNodes).urgent
         if urgent and any(p.node in urgent for p in health.pods):
             return self._waits(Reason.NOTICE, f"{name} has pods on an interrupted node")
-        waiting = starved(health, self.now, self.pace.shortage_s)
         if waiting:
             return self._starved(waiting[0])
         found = plan(health, self.management.target, self.world, to_spot=self.pace.to_spot)
-        words = f"{self.management.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
         if found.off_by:
+            words = self._wanted_words(found)
             # A pod on a node that is being emptied is moved off it anyway.
             stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
             if found.candidates and not stay:
                 return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
             return self._guarded(stay, found.off_by, words)
         case = self._returning(health)
-        return self._in_transit(found, words) if case.verdict is None else case
+        return self._in_transit(found) if case.verdict is None else case
+
+    def _wanted_words(self, found: MovePlan) -> str:
+        assert isinstance(self.management, Managed)
+        return f"{self.management.target} wants {found.wanted} of {self.health.wanted} on on-demand, has {found.have}"
 
     @property
     def interrupted(self) -> set[str]:
@@ -164,7 +162,7 @@ class Diagnosis:
             case Reason.NOTICE:
                 return sum(p.node in self.interrupted for p in self.health.pods)
             case Reason.NO_ROOM:
-                return len(stuck(self.health, self.now, 0.0, self.policy.tolerations))
+                return len(stuck(starved(self.health, self.now, 0.0), self.policy.tolerations))
             case _ if isinstance(self.management, Managed):
                 return plan(self.health, self.management.target, self.world, to_spot=self.pace.to_spot).off_by
             case _:
@@ -241,14 +239,14 @@ class Diagnosis:
         case = self._guarded(found, len(away), words)
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
 
-    def _in_transit(self, found: MovePlan, words: str) -> Case:
+    def _in_transit(self, found: MovePlan) -> Case:
         """Pods are being created or deleted, so no pod is moved yet; but too few are on on-demand nodes, even if all
         missing ones are created there."""
         health, there = self.health, len(self.health.pods)
         if found.have + max(0, health.wanted - there) >= found.wanted:
             return NOTHING_WRONG
         first = "those that are missing come first" if there < health.wanted else "those that are too many go first"
-        words = f"{words}; {self.workload.name} has {counted(there, 'pod')}, {first}"
+        words = f"{self._wanted_words(found)}; {self.workload.name} has {counted(there, 'pod')}, {first}"
         return Case(verdict=Verdict(State.WAITING, Reason.SETTLING, words))
 
     def paused(self) -> Case | None:

@@ -78,11 +78,13 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     owners: set[str] = set()
     ready = on_demand = 0
     alone_at: float | None = None
+    last_change = 0.0
     plain, node_class = workload.min_ready_s == 0, world.node_classes().get
     for pod in sorted(world.pods_of(workload), key=_name):
         if pod.phase in _ENDED or pod.deletion_at is not None:
             continue
         pods.append(pod)
+        last_change = max(last_change, pod.ready_since or pod.created_at)
         if pod.ready:
             ready += plain or is_ready(pod, workload, now)
         if not pod.node:
@@ -114,7 +116,7 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         tuple(fallen),
         tuple(exposed),
         alone_at,
-        max((pod.ready_since or pod.created_at for pod in pods), default=0.0),
+        last_change,
     )
 
 

@@ -129,12 +129,12 @@ def starved(health: Health, now: float, shortage_s: float) -> list[Pod]:
     ]
 
 
-def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Toleration, ...]) -> list[Pod]:
-    """Those of them that would find one if they were recreated: tied to on-demand, or relaxed without what spot pods
-    tolerate."""
+def stuck(waiting: list[Pod], tolerations: tuple[Toleration, ...]) -> list[Pod]:
+    """Those of the starved that would find a node if they were recreated: tied to on-demand, or relaxed without what
+    spot pods tolerate."""
     return [
         pod
-        for pod in starved(health, now, shortage_s)
+        for pod in waiting
         if pod.labels[AFFINITY] == NodeClass.ON_DEMAND.value
         and (RELAXED not in pod.annotations or not set(tolerations) <= set(pod.shape.tolerations))
     ]

@@ -2,17 +2,18 @@
 
 Every form that was ever written is read here: format 1 has whole pods only, and no checkpoints; where format 2 names a
 pod, the last row that was written of it is meant, and since format 3 the row in the world at the beginning of the turn.
-So a turn is to be read once the one before has been put into the engine.
+So a turn is to be read once the one before has been put into the engine. Format 4 has many turns in a record, and pods
+in columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, repeat
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
-from mooring.core.engine.recording import brief
+from mooring.core.engine.recording.brief import BRIEF, WHOLE, Moved, unpacked
 from mooring.core.engine.recording.checkpoint import Checkpoint
 from mooring.core.engine.recording.records import CLASSES, BadRecordError, PodRow, Record, Tag, Turn, Written
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape
@@ -38,8 +39,13 @@ _PLAIN: Final = (
 #: How the records begin that belong to turns; those that a checkpoint is made of are read ahead of them.
 _DEFERRED: Final = tuple(
     msgspec.msgpack.encode([tag, *[None] * more])[: 2 + len(tag)]
-    for tag, more in ((Tag.TURN, 4), (Tag.WRITTEN, 2), (Tag.PART, 2), (Tag.PODS, 1))
+    for tag, more in ((Tag.TURN, 4), (Tag.WRITTEN, 2), (Tag.PART, 2), (Tag.PODS, 1), (Tag.PODS, 2), (Tag.TURNS, 3))
 )
+_TURNS: Final = _DEFERRED[-1]
+_UID: Final = PodRow.__struct_fields__.index("uid")
+_BRIEF, _WHOLE = map(msgspec.msgpack.encode, (BRIEF, WHOLE))
+T = TypeVar("T")
+Moves = Iterator[tuple[str, str, Moved | None]]
 #: The row of a pod, by uid.
 Known = Callable[[str], Pod | None]
 _NIL: Final = msgspec.msgpack.encode(None)
@@ -79,19 +85,19 @@ class _RecordReader:
         self._kept: dict[Kind, list[Object]] = {}
         self._memory: list[bytes] = []
 
-    def take(self, record: bytes) -> Record | Checkpoint | None:
+    def take(self, record: bytes) -> Iterator[Record | Checkpoint]:
         tag, *rest = _raw.decode(record)
         match _text.decode(tag):
             case Tag.PART:
                 kind = _kind.decode(rest[0])
                 self._parts.setdefault(kind, []).extend(map(_objects[kind].decode, _raw.decode(rest[1])))
             case Tag.PODS:
-                self._parts.setdefault(Kind.POD, []).extend(map(self._pod, _rows.decode(rest[0])))
+                self._parts.setdefault(Kind.POD, []).extend(self._pods_in(rest))
             case Tag.KEPT:
                 kind = _kind.decode(rest[0])
                 self._kept.setdefault(kind, []).extend(map(_objects[kind].decode, _raw.decode(rest[1])))
             case Tag.KEPT_PODS:
-                pods = [self._pod(row) for row in _rows.decode(rest[0])]
+                pods = self._pods_in(rest)
                 self._kept.setdefault(Kind.POD, []).extend(pods)
                 for pod in pods:
                     self._pods.setdefault(pod.uid, pod)
@@ -100,7 +106,7 @@ class _RecordReader:
             case Tag.END:
                 made = Checkpoint(msgspec.msgpack.decode(rest[0], type=float), self._kept, self._memory)
                 self._kept, self._memory = {}, []
-                return made
+                yield made
             case Tag.SHARED:
                 for number, name, value in map(_raw.decode, _raw.decode(rest[0])):
                     if _text.decode(name) == Owner.__name__:
@@ -108,36 +114,46 @@ class _RecordReader:
                     else:
                         self._shapes[msgspec.msgpack.decode(number, type=int)] = _shape.decode(value)
             case Tag.WRITTEN:
-                return Written(_text.decode(rest[0]), msgspec.msgpack.decode(rest[1], type=bytes))
+                yield Written(_text.decode(rest[0]), msgspec.msgpack.decode(rest[1], type=bytes))
             case Tag.TURN:
-                return self._turn(rest)
+                yield self._turn(rest)
+            case Tag.TURNS:
+                whole, moves = iter(self._pods_in(rest[:2])), _moves(*msgspec.msgpack.decode(rest[2]))
+                for turn in _raw.decode(rest[0]):
+                    yield self._turn(_raw.decode(turn), whole, moves)
             case other:
                 raise BadRecordError(f"{other!r} is not a kind of record")
-        return None
 
-    def _turn(self, rest: list[msgspec.Raw]) -> Turn:
+    def _turn(self, rest: list[msgspec.Raw], whole: Iterator[Pod] = iter(()), moves: "Moves" = iter(())) -> Turn:
         now, decisions, events, instructions = rest
+        told = msgspec.msgpack.decode(events, type=list[msgspec.Raw] | int)
+        taken = repeat(_BRIEF, told) if isinstance(told, int) else told
         if self._known is not None:
             self._pods = {}
         return Turn(
             msgspec.msgpack.decode(now, type=float),
             msgspec.msgpack.decode(decisions, type=int),
-            tuple(self._event(_raw.decode(event)) for event in _raw.decode(events)),
+            tuple(self._next_event(event, whole, moves) for event in taken),
             _instructions.decode(instructions),
         )
+
+    def _next_event(self, event: bytes | msgspec.Raw, whole: Iterator[Pod], moves: "Moves") -> Event:
+        match bytes(event):
+            case said if said == _BRIEF:
+                return self._seen(self._moved(*_next(moves)))
+            case said if said == _WHOLE:
+                return self._seen(_next(whole))
+            case _:
+                return self._event(_raw.decode(event))
 
     def _event(self, fields: list[msgspec.Raw]) -> Event:
         name = _text.decode(fields[0])
         match name:
             case "Pod":
                 return self._seen(self._pod(_row.decode(fields[1])))
-            case brief.MOVED:
-                return self._seen(self._moved(*(msgspec.msgpack.decode(one) for one in fields[1:])))
-            case brief.SAME:
-                uid, version = map(_text.decode, fields[1:])
-                # One that went and comes late: the world takes nothing of it, whatever it is.
-                old = self._base(uid) or Pod("", "", uid, version, PodShape())
-                return self._seen(msgspec.structs.replace(old, resource_version=version))
+            case "m" | "v":  # before format 4: it moved, or a version that shows nothing new
+                uid, version, *moved = map(msgspec.msgpack.decode, fields[1:])
+                return self._seen(self._moved(uid, version, msgspec.convert(moved, Moved) if moved else None))
             case "Gone":
                 gone: Gone = _events[name].decode(fields[1])
                 if gone.kind is Kind.POD:
@@ -163,20 +179,17 @@ class _RecordReader:
                 event: Event = _events[name].decode(fields[1])
                 return event
 
-    def _moved(self, uid: str, version: str, node: str | None, phase: str, *rest: Any) -> Pod:
+    def _moved(self, uid: str, version: str, moved: Moved | None) -> Pod:
         old = self._base(uid)
+        if moved is None:
+            # One that went and comes late: the world takes nothing of it, whatever it is.
+            old = old or Pod("", "", uid, version, PodShape())
+            return msgspec.structs.replace(old, resource_version=version)
         if old is None:
             raise BadRecordError(f"there is no pod {uid}")
-        ready, ready_since, deletion_at, schedulable = rest
+        shown = msgspec.structs.asdict(moved)
         return msgspec.structs.replace(
-            old,
-            resource_version=version,
-            node=old.node if node is None else node,
-            phase=phase,
-            ready=ready,
-            ready_since=ready_since,
-            deletion_at=deletion_at,
-            schedulable=schedulable,
+            old, **shown | {"node": old.node if moved.node is None else moved.node, "resource_version": version}
         )
 
     def _base(self, uid: str) -> Pod | None:
@@ -186,6 +199,16 @@ class _RecordReader:
     def _seen(self, pod: Pod) -> Seen:
         self._pods[pod.uid] = pod
         return Seen(Kind.POD, pod)
+
+    def _pods_in(self, rows: list[msgspec.Raw]) -> list[Pod]:
+        """Before format 4 a list of rows, since then something else and their columns."""
+        if len(rows) == 1:
+            return list(map(self._pod, _rows.decode(rows[0])))
+        columns = msgspec.msgpack.decode(rows[1], type=list[Any] | None)
+        if columns is None:
+            return []
+        columns[_UID] = unpacked(columns[_UID])
+        return list(map(self._pod, msgspec.convert(list(zip(*columns, strict=True)), list[PodRow])))
 
     def _pod(self, row: PodRow) -> Pod:
         fields = msgspec.structs.asdict(row)
@@ -198,15 +221,16 @@ class _RecordReader:
 def read(records: Iterable[bytes], known: Known | None = None) -> Iterator[Record]:
     """Turns and writes, in their order. `known`: of the world that they are put into; None: written in an older format.
     `BadRecordError`: one is not what this version can read."""
-    reader = _RecordReader(known)
-    for number, record in enumerate(records, 1):
-        found = _take(reader, number, record)
-        if found is not None and not isinstance(found, Checkpoint):
-            yield found
+    return _rest(_RecordReader(known), enumerate(records, 1))
 
 
 def turn_times(records: Iterable[bytes]) -> Iterator[float]:
-    return (msgspec.msgpack.decode(_raw.decode(one)[1], type=float) for one in records if one.startswith(_DEFERRED[0]))
+    for record in records:
+        if record.startswith(_TURNS):
+            for turn in _raw.decode(_raw.decode(record)[1]):
+                yield msgspec.msgpack.decode(_raw.decode(turn)[0], type=float)
+        elif record.startswith(_DEFERRED[0]):
+            yield msgspec.msgpack.decode(_raw.decode(record)[1], type=float)
 
 
 def read_from_checkpoint(
@@ -218,23 +242,36 @@ def read_from_checkpoint(
     for number, record in numbered:
         if record.startswith(_DEFERRED):
             after.append((number, record))
-        elif isinstance(found := _take(reader, number, record), Checkpoint):
+        elif (found := next(_take(reader, number, record), None)) and isinstance(found, Checkpoint):
             return found, _rest(reader, chain(after, numbered))
     return None
 
 
 def _rest(reader: "_RecordReader", numbered: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
     for number, record in numbered:
-        found = _take(reader, number, record)
-        if found is not None and not isinstance(found, Checkpoint):
-            yield found
+        for found in _take(reader, number, record):
+            if not isinstance(found, Checkpoint):
+                yield found
 
 
-def _take(reader: "_RecordReader", number: int, record: bytes) -> Record | Checkpoint | None:
+def _take(reader: "_RecordReader", number: int, record: bytes) -> Iterator[Record | Checkpoint]:
     try:
-        return reader.take(record)
+        yield from reader.take(record)
     except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         raise BadRecordError(f"record {number}: {error}") from None
+
+
+def _moves(uids: Any, versions: Any, flags: Any, *columns: Any) -> Moves:
+    """Uid, version and what moved of each pod that is told in brief."""
+    moved = iter(msgspec.convert(list(zip(*columns, strict=True)), list[Moved]))
+    told = zip(unpacked(uids), msgspec.convert(versions, list[str]), flags.data, strict=True)
+    return iter([(uid, version, _next(moved) if has_moved else None) for uid, version, has_moved in told])
+
+
+def _next(rest: Iterator[T]) -> T:
+    for one in rest:
+        return one
+    raise BadRecordError("it has fewer pods than it names")
 
 
 def _read_outcome(fields: dict[str, msgspec.Raw]) -> Outcome:

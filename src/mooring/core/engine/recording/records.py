@@ -1,15 +1,16 @@
-"""What entered the engine, and what came out, as bytes: a record per turn, and one per write to an index from outside.
+"""What entered the engine, and what came out, as bytes: a record for some turns, and one per write to an index from
+outside.
 
 The engine is pure, but how much it decides in a turn depends on a clock; so a turn is kept with the number of decisions
 it made. Records are msgpack. An event is its class's name and its fields; the class of a Kubernetes object follows from
 its kind. A large list goes ahead of its turn in parts, so that no single record takes long to make. Most events are
-pods: one goes as a row, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
+pods: they go in columns, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
 that the world knew before the turn, only what moves goes. The world into which it is replayed knows the same row.
 
 A checkpoint goes in parts, too, between the turns that follow it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import BRIEF, Brief, Moved, Same
+from mooring.core.engine.recording.brief import BRIEF, WHOLE, Batch, packed
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.model.cluster import (
     Claim,
@@ -38,7 +39,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 
 #: Objects of a list per record.
-PART: Final = 100
+PART: Final = 200
 #: Shapes and owners that are held to be named by number.
 SHARED: Final = 50_000
 
@@ -58,7 +59,9 @@ CLASSES: Final[Mapping[Kind, type]] = {
 
 
 class Tag(StrEnum):
+    #: Before format 4: one turn, with whole rows in it.
     TURN = "turn"
+    TURNS = "turns"
     PART = "part"
     PODS = "pods"
     SHARED = "shared"
@@ -136,98 +139,84 @@ class Writer:
     """Makes the records of one recording, in order."""
 
     def __init__(self) -> None:
-        self._last = 0
-        self.begin()
+        self._last = self._before = 0
+        #: By identity, and held so that the identity stays theirs. No tuples: there may be many, to be walked by the
+        #: garbage collector.
+        self._numbers: dict[int, int] = {}
+        self._held: list[object] = []
+        self._fresh: list[tuple[int, str, object]] = []
 
     def begin(self) -> None:
         """A new part: nothing that was written before is referred to."""
-        #: By identity, and held so that the identity stays theirs.
-        self._numbers: dict[int, tuple[int, object]] = {}
-        self._fresh: list[tuple[int, str, object]] = []
+        self._before = self._last
 
-    def turn(
-        self, now: float, decisions: int, events: Sequence[Event | Brief], instructions: Iterable[Instruction]
-    ) -> Iterator[bytes]:
-        """The records of a turn; one, unless a long list came in or pods of a new shape or owner."""
-        taken_in: Sequence[object] = events
-        if not BRIEF.issuperset(map(type, events)):
-            for event in events:
+    def turns(self, batch: Batch) -> Iterator[bytes]:
+        """The records of some turns; one, unless a long list came in or pods of a new shape or owner."""
+        turns = []
+        for now, decisions, taken, instructions in batch.turns:
+            said: list[object] = []
+            for event in taken if isinstance(taken, list) else ():
                 if isinstance(event, Listed) and len(event.objects) > PART:
                     rest = iter(event.objects)
                     while part := list(islice(rest, PART)):
-                        yield from self._part(event.kind, part)
-            taken_in = [event if isinstance(event, Moved | Same) else self._event(event) for event in events]
-            yield from self._shared()
-        came_out = [(type(one).__name__, one) for one in instructions]
-        yield _encoder.encode((Tag.TURN, now, decisions, taken_in, came_out))
-
-    def _part(self, kind: Kind, part: list[Any]) -> Iterator[bytes]:
-        if kind is not Kind.POD:
-            yield _encoder.encode((Tag.PART, kind, part))
-            return
-        rows = [self._row(pod) for pod in part]
+                        yield from self._part(Tag.PART, Tag.PODS, event.kind, part)
+                said.append(event if event is BRIEF or event is WHOLE else _event(event))
+            turns.append((now, decisions, said or taken, [(type(one).__name__, one) for one in instructions]))
+        whole = self._columns(batch.whole) if batch.whole else None
         yield from self._shared()
-        yield _encoder.encode((Tag.PODS, rows))
+        yield _encoder.encode((Tag.TURNS, turns, whole, batch.brief()))
 
     def checkpoint(self, captured: Captured) -> Iterator[bytes]:
         """The parts of a checkpoint. Records of turns may come in between, from the same writer."""
         for kind, objects in captured.rows.items():
             rest: Iterator[Any] = iter(objects)
             while part := list(islice(rest, PART)):
-                if kind is not Kind.POD:
-                    yield _encoder.encode((Tag.KEPT, kind, part))
-                    continue
-                rows = [self._row(pod) for pod in part]
-                yield from self._shared()
-                yield _encoder.encode((Tag.KEPT_PODS, rows))
+                yield from self._part(Tag.KEPT, Tag.KEPT_PODS, kind, part)
         for memory in captured.memory.records():
             yield _encoder.encode((Tag.MEMORY, memory))
         yield _encoder.encode((Tag.END, captured.now))
 
-    def _event(self, event: Event) -> tuple[object, ...]:
-        match event:
-            case Seen(object=Pod() as pod):
-                return "Pod", self._row(pod)
-            case Seen():
-                return "Seen", event.kind, event.object
-            case Listed():
-                # A long one was written ahead, in parts.
-                return "Listed", event.kind, event.objects if len(event.objects) <= PART else len(event.objects)
-            case Outcome():
-                return "Outcome", msgspec.structs.asdict(event)
-            case _:
-                return type(event).__name__, event
+    def _part(self, tag: Tag, of_pods: Tag, kind: Kind, part: list[Any]) -> Iterator[bytes]:
+        if kind is not Kind.POD:
+            yield _encoder.encode((tag, kind, part))
+            return
+        columns = self._columns(part)
+        yield from self._shared()
+        yield _encoder.encode((of_pods, kind, columns))
 
-    def _row(self, pod: Pod) -> PodRow:
-        return PodRow(
-            pod.namespace,
-            pod.name,
-            pod.uid,
-            pod.resource_version,
-            self._number(pod.shape),
-            None if pod.owner is None else self._number(pod.owner),
-            pod.generate_name,
-            pod.node,
-            pod.phase,
-            pod.ready,
-            pod.ready_since,
-            pod.created_at,
-            pod.deletion_at,
-            pod.schedulable,
-            pod.claims,
-            dict(pod.annotations) if pod.annotations else None,
-            pod.is_mirror,
-            pod.nominated_node,
-        )
+    def _columns(self, pods: Sequence[Pod]) -> list[Any]:
+        """Of the rows of these pods, in the order of the fields of `PodRow`."""
+        return [
+            [pod.namespace for pod in pods],
+            [pod.name for pod in pods],
+            packed([pod.uid for pod in pods]),
+            [pod.resource_version for pod in pods],
+            [self._number(pod.shape) for pod in pods],
+            [None if pod.owner is None else self._number(pod.owner) for pod in pods],
+            [pod.generate_name for pod in pods],
+            [pod.node for pod in pods],
+            [pod.phase for pod in pods],
+            [pod.ready for pod in pods],
+            [pod.ready_since for pod in pods],
+            [pod.created_at for pod in pods],
+            [pod.deletion_at for pod in pods],
+            [pod.schedulable for pod in pods],
+            [pod.claims for pod in pods],
+            [dict(pod.annotations) if pod.annotations else None for pod in pods],
+            [pod.is_mirror for pod in pods],
+            [pod.nominated_node for pod in pods],
+        ]
 
     def _number(self, value: PodShape | Owner) -> int:
-        known = self._numbers.get(id(value))
-        if known is not None:
-            return known[0]
-        if len(self._numbers) >= SHARED:
-            self._numbers.clear()  # those that are used still get a new number
+        known = self._numbers.get(id(value), 0)
+        if known > self._before:
+            return known
+        if not known:
+            if len(self._held) >= SHARED:
+                self._numbers, self._held = {}, []  # those that are used still get a new number
+            self._held.append(value)
         self._last += 1
-        self._numbers[id(value)] = (self._last, value)
+        self._numbers[id(value)] = self._last
         self._fresh.append((self._last, type(value).__name__, value))
         return self._last
 
@@ -235,6 +224,19 @@ class Writer:
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             yield _encoder.encode((Tag.SHARED, fresh))
+
+
+def _event(event: Event) -> tuple[object, ...]:
+    match event:
+        case Seen():
+            return "Seen", event.kind, event.object
+        case Listed():
+            # A long one was written ahead, in parts.
+            return "Listed", event.kind, event.objects if len(event.objects) <= PART else len(event.objects)
+        case Outcome():
+            return "Outcome", msgspec.structs.asdict(event)
+        case _:
+            return type(event).__name__, event
 
 
 def written_record(index: str, write: msgspec.Struct) -> bytes:

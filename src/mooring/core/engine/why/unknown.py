@@ -1,11 +1,11 @@
 """What to say about something that is not there: the nearest names that are, and where to look."""
 
-import difflib
 from collections.abc import Iterable
 
 from mooring.capabilities.registry import descriptors
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import rack_of
+from mooring.core.model.spelling import near
 
 MOST_NEAR = 2
 
@@ -67,7 +67,7 @@ def nearest(typed: str, names: Iterable[str]) -> list[str]:
     every = sorted(set(names))
     last = typed.rpartition("/")[2]
     same = [name for name in every if name.rpartition("/")[2] == last and name != typed]
-    close = difflib.get_close_matches(typed, every, MOST_NEAR, 0.6)
+    close = near(typed, every, MOST_NEAR)
     return [*dict.fromkeys((*same, *sorted(close)))][:MOST_NEAR]
 
 
@@ -75,7 +75,7 @@ def _operator(engine: Engine, number: str) -> str:
     """Numbers only rise: one below the newest has been, and its history is no longer kept."""
     known = [e.id for e in engine.history.timeline if e.subjects] + [o.id for o in engine.queue.operators()]
     newest = max((int(i) for i in known if i.isdecimal()), default=0)
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return f"operator/{number} not found; an operator is a number, e.g. operator/{newest or 42}"
     if not newest:
         return f"operator/{number} not found; no operator has run since this replica leads"

@@ -113,8 +113,10 @@ def _kept_member(pod: Pod, world: WorldRead, queue: Queue | None) -> Verdict | N
 
 
 def retiring_mark(node: Node) -> Mark | None:
+    """A kubelet may write it: one for another's machine is none."""
     mark = read_mark(node.annotations[RETIRING]) if RETIRING in node.annotations else None
-    return mark if mark is not None and mark.source == SOURCE else None
+    ours = mark is not None and mark.source == SOURCE and mark.node in {node.name, node.internal_ip}
+    return mark if ours else None
 
 
 def is_late(node: Node | None, policy: FleetPolicy, now: float) -> bool:

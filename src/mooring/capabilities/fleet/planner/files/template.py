@@ -47,7 +47,10 @@ class Template(msgspec.Struct, frozen=True):
         """The template of a worker of this role; with a single one it is that one, whatever the role."""
         if len(self.workers) == 1:
             return self.workers[0]
-        return next((t for t in self.workers if t.role == role), None)
+        for template in self.workers:
+            if template.role == role:
+                return template
+        return None
 
 
 def parse_template(document: Any, where: str = "template") -> Template | PlanError:

@@ -14,7 +14,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    #: "cluster", "rights", "mooring", "webhooks", "extender", "fleet", "pd", "marks", "settings".
+    #: "cluster", "rights", "mooring", "webhooks", "extender", "pd", "marks", "settings", or a capability.
     group: str
     level: Level
     #: What was looked at, in words: "API server answers (v1.36.1)".
