@@ -18,6 +18,7 @@ from mooring.lab import loopback
 
 # Test processes are told the width of the terminal that started them; commands that tests start write into pipes.
 os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")  # readline sets it behind Python's back
 # A shell that runs us in the background ignores SIGINT for us and, by inheritance, for every process a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
