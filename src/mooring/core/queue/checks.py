@@ -5,7 +5,7 @@ more later is a second operator.
 """
 
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from mooring.core.model.operator import Operator
 
@@ -17,15 +17,17 @@ def fault(op: Operator) -> str:
     if not op.phases:
         return "it needs at least one phase"
     above: Mapping[str, int] | None = None
-    for number, costs in enumerate(op.phases):
+    number = 0
+    for costs in op.phases:
         for target, cost in costs.items():
             if type(cost) is not int or cost < 0 or not target:
                 return f"phase {number} costs {cost!r} on {target!r}: it must be a whole number, 0 or more, on a name"
             if above is not None and cost > above.get(target, 0):
                 return f"phase {number} costs more on {target} than the one before: costs may only fall"
-        above = costs
-    if op.timeout_s is not None and not (isfinite(op.timeout_s) and op.timeout_s >= 0):
-        return f"its time-out is {op.timeout_s!r}: it must be 0 s or more"
+        number, above = number + 1, costs
+    timeout_s = op.timeout_s
+    if timeout_s is not None and not 0 <= timeout_s < inf:
+        return f"its time-out is {timeout_s!r}: it must be 0 s or more"
     if op.deadline is not None and not isfinite(op.deadline):
         return f"its deadline is {op.deadline!r}: it must be a time"
     return ""

@@ -20,11 +20,9 @@ class FactBook:
         self._lanes = lanes
         #: subject → target → amount. Facts without a subject ("") are not in it.
         self._of: dict[str, dict[str, int]] = {}
-        self._targets = 0
+        #: How many facts there are. Looked at several times an operator, so it is a plain attribute.
+        self.count = 0
         self.dirty: dict[str, Lane] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._targets)
 
     def need(self, claims: Iterable[str], cost: Mapping[str, int]) -> Mapping[str, int]:
         """What an operator with these claims adds on each target; the cost itself when no fact is its own."""
@@ -40,7 +38,7 @@ class FactBook:
 
     def keeps_out(self, need: Mapping[str, int]) -> bool:
         """Whether loose facts alone leave no room for it, even if nothing else ran or waited."""
-        if not self._targets:
+        if not self.count:
             return False
         lanes = self._lanes
         return any(lane.loose and lane.loose + amount > lane.cap for t, amount in need.items() if (lane := lanes[t]))
@@ -53,7 +51,7 @@ class FactBook:
         else:
             lane.facts.pop(fact.subject, None)
         delta = fact.amount - (before.amount if before else 0)
-        self._targets += (1 if fact.amount else 0) - (1 if before else 0)
+        self.count += (1 if fact.amount else 0) - (1 if before else 0)
         if not delta:
             return 0
         lane.fact_total += delta

@@ -123,12 +123,13 @@ class Lanes:
             record.cost = self._placed(charges(record.operator.phases[record.phase]))
         need = record.cost
         facts = self.facts
-        if facts:
+        if facts.count:
             need = facts.need(record.claims, need)
+            if facts.keeps_out(need):
+                record.need = need
+                self._park(record)
+                return
         record.need = need
-        if facts and facts.keeps_out(need):
-            self._park(record)
-            return
         table, ready = self.table, self.ready
         for target, amount in need.items():
             table[target].insert(record, amount, ready)
@@ -188,14 +189,14 @@ class Lanes:
 
     def promote(self, record: OperatorRecord) -> None:
         """It fits and begins: its room becomes used."""
-        table = self.table
+        table, name = self.table, record.operator.id
         for target, need in record.need.items():
             lane = table[target]
             lane.promote(need)
-            lane.running[record.operator.id] = record
+            lane.running[name] = record
         if record.need is not record.cost:  # facts charge some of it already
             self.begin(record)
-        elif self.facts:
+        elif self.facts.count:
             self.facts.answer(record.cost)
 
     def charge(self, record: OperatorRecord) -> None:
@@ -211,22 +212,24 @@ class Lanes:
         table = self.table
         for target in record.cost:
             table[target].running[record.operator.id] = record
-        if self.facts:
+        if self.facts.count:
             self.facts.answer(record.cost)
 
     def end(self, record: OperatorRecord, *, cools: bool) -> None:
         """Release what a running one holds; what cools down stays charged until `cooled`."""
-        table, charged = self.table, record.need
+        table, ready, charged, name = self.table, self.ready, record.need, record.operator.id
         for target in record.cost:
             lane = table[target]
-            del lane.running[record.operator.id]
+            del lane.running[name]
             need = charged.get(target, 0)
             if cools:
                 lane.cooling += need
             elif need:
                 lane.used -= need
-                lane.give(need, self.ready)
-        if self.facts:
+                lane.room += need
+                if lane.front < len(lane.queue):
+                    lane.advance(ready)
+        if self.facts.count:
             self.facts.answer(record.cost)
 
     def cooled(self, charged: Mapping[str, int]) -> None:

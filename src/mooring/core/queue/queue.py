@@ -24,6 +24,9 @@ from mooring.core.queue.lanes import Lanes
 from mooring.core.queue.records import BY_KEY, Records
 from mooring.core.queue.why import Why, why
 
+#: The usual end, by plain names: asking an enumeration for its member takes as long as a call.
+_FINISHED, _DONE = How.FINISHED, Reason.DONE
+
 
 class Queue:
     """See `mooring.core.queue` for the calls at a glance."""
@@ -135,7 +138,7 @@ class Queue:
         if wrong or op.id in records.by_id:
             events.append(Rejected(op.id, self.now, Reason.INVALID, wrong or f"id {op.id} is in use"))
             return
-        claims, cost = claims_of(op), charges(op.cost)
+        claims, cost = claims_of(op), charges(op.phases[0])
         replaced: list[OperatorRecord] = []
         for claim in claims:
             holder = records.by_claim.get(claim)
@@ -150,7 +153,8 @@ class Queue:
             if amount > table[target].cap and (verdict := lanes.misfit(cost, claims)):
                 events.append(Rejected(op.id, self.now, *verdict))
                 return
-        if full := self.overfull(op, replaced):
+        capped = table.shares or self.settings.cap(op.source) is not None
+        if capped and (full := self.overfull(op, replaced)):
             events.append(Rejected(op.id, self.now, Reason.TOO_MANY_WAITING, full))
             return
         for holder in replaced:
@@ -169,9 +173,8 @@ class Queue:
         if cap is not None and (count := self.records.beside(op, replaced)) >= cap:
             whose = f"{op.source} of {op.quota}" if op.quota else op.source
             return f"{count} of {whose} wait already, {cap} may"
-        lanes = self._lanes
         # Without a lane of a share none is used, so the first may wait.
-        return lanes.crowded(claims_of(op), op.cost) if lanes.table.shares else ""
+        return self._lanes.crowded(claims_of(op), op.cost) if self._lanes.table.shares else ""
 
     def resume(self, op: Operator, phase: int = 0) -> list[Event]:
         """Take in, as running, what ran before we looked: no room is asked for, only its claims must be free."""
@@ -208,7 +211,7 @@ class Queue:
         return self._pass([Advanced(op_id, self.now, phase)])
 
     def finish(self, op_id: str, detail: str = "") -> list[Event]:
-        return self._end_running(op_id, How.FINISHED, Reason.DONE, detail)
+        return self._end_running(op_id, _FINISHED, _DONE, detail)
 
     def fail(self, op_id: str, reason: Reason = Reason.FAILED, detail: str = "") -> list[Event]:
         return self._end_running(op_id, How.FAILED, reason, detail)
@@ -329,15 +332,13 @@ class Queue:
         if record.state == WAITING:
             self._lanes.leave(record)
             self.records.uncount(record)
-            record.state = ENDED
         else:
-            record.state = ENDED
             del self.records.running[record.operator.id]
-            cools = self.settings.cooldown_s > 0 and how is How.FINISHED and bool(record.need)
+            cools = self.settings.cooldown_s > 0 and how is _FINISHED and bool(record.need)
             self._lanes.end(record, cools=cools)
             if cools:
-                due = self.now + self.settings.cooldown_s
-                heappush(self._cooling, (due, self.records.arrival(), record.need))
+                heappush(self._cooling, (self.now + self.settings.cooldown_s, self.records.arrival(), record.need))
+        record.state = ENDED
         events.append(Ended(record.operator.id, self.now, how, reason, detail, record))
 
     def _cancel_misfits(self, records: Iterable[OperatorRecord]) -> list[Event]:

@@ -64,8 +64,10 @@ class Records:
     def uncount(self, record: OperatorRecord) -> None:
         operator, counts = record.operator, self.waiting_count
         counted = (operator.source, operator.quota)
-        counts[counted] -= 1
-        if not counts[counted]:
+        left = counts[counted] - 1
+        if left:
+            counts[counted] = left
+        else:
             del counts[counted]
 
     def arrival(self) -> int:

@@ -27,8 +27,9 @@ def is_share(target: str) -> bool:
 
 def shared(target: str) -> str:
     """What a share, or the first places beyond a limit (`first/<what>`), are of; "" for all others."""
-    kind, _, rest = target.partition("/")
-    return rest.rpartition("/")[0] if kind == "share" else rest if kind == "first" else ""
+    if is_share(target):
+        return target.removeprefix("share/").rpartition("/")[0]
+    return target.removeprefix("first/") if target.startswith("first/") else ""
 
 
 def store_target(cluster: str, store: int) -> str:
