@@ -32,6 +32,8 @@ CRAFTED = {
     "empty nodes": (read_request, b'{"Nodes":{"items":[' + b"{}," * (SIZE // 3) + b"{}]}}"),
     "few enough values, too many nodes": (read_request, b'{"Nodes":{"items":[' + b"{}," * 2_000_000 + b"{}]}}"),
     "numbers for nodes": (read_request, b'{"Nodes":{"items":[' + b"1," * (SIZE // 2) + b"1]}}"),
+    "shortest nodes": (read_request, b'{"Nodes":{"items":[' + b'{"metadata":0},' * (SIZE // 15) + b'{"metadata":0}]}}'),
+    "names beside a node": (read_request, b'{"Nodes":{"items":[{"metadata":{"name":"n"}}]},' + NAMES[1:]),
     "labels": (
         read_request,
         b'{"Pod":{"metadata":{"name":"x","labels":{' + b",".join(b'"%d":""' % i for i in range(900_000)) + b"}}}}",

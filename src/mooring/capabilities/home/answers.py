@@ -5,8 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.capabilities.home.fullnodes import NodeFields
 from mooring.capabilities.home.wire import ExtenderRequest, WireVictims
 
+_Nodes = Sequence[msgspec.Raw | NodeFields]
 _encode = msgspec.json.Encoder().encode
 _NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
 
@@ -37,7 +39,7 @@ def _given(request: ExtenderRequest, names: list[str]) -> list[str] | None:
     return None if request.given_names is None else names
 
 
-def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
+def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str], bool]) -> _Nodes | None:
     if request.given_nodes is None:
         return None
     mine = names if request.given_names is None else request.node_names()
@@ -45,12 +47,13 @@ def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str
     return [raw for name, raw in zip(mine, request.items, strict=True) if keep(name)] or request.items
 
 
-def _written(nodes: Sequence[msgspec.Raw] | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
+def _written(nodes: _Nodes | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
     parts: list[Any] = [b'{"Nodes":null']
     if nodes is not None:
         parts = [b'{"Nodes":{"metadata":{},"items":[']
-        for raw in nodes:
-            parts += (raw, b",")
+        for node in nodes:
+            parts += node.pieces() if isinstance(node, NodeFields) else (node,)
+            parts.append(b",")
         if nodes:
             parts.pop()
         parts.append(b"]}")

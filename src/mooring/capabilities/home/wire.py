@@ -4,21 +4,24 @@ kube-scheduler writes Capitalised keys without regard to what is empty (`null` e
 letters; both are read. Nodes are sliced out of the request as they stand and sent back untouched, since kube-scheduler
 takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their names.
 
-A request is untrusted: a large one is counted before it is decoded, so that no body, however it is built, becomes more
-than a few times its own size in memory. Counting full Nodes takes half as long as reading them, so those that only
-pass through, since the pod is none of ours, are not taken apart at all.
+A request is untrusted: no body, however it is built, becomes more than a few times its own size in memory. So the names
+in a large one are counted before they are decoded, and its full Nodes are read by the fields that the API server stores
+(`fullnodes`). What does not look like that is counted as a whole first, which takes nearly as long as reading it. Nodes
+that only pass through, since the pod is none of ours, are not taken apart at all.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from mooring.capabilities.home.fullnodes import ABSENT, NodeFields, NodeList, StoredNodes
 from mooring.core.model.cluster import NO_LABELS, Owner
 
 #: How Go begins a Node: its name is the first thing in it. And ExtenderArgs: the pod, then the Nodes.
 _NODE_HEAD: Final = re.compile(rb'\{"metadata":\{"name":"([^"\\]{1,253})"')
+_META_HEAD: Final = re.compile(rb'\{"name":"([^"\\]{1,253})"')
 _POD_FIRST: Final = b'{"Pod":'
 _NODES_NEXT: Final = b',"Nodes":'
 
@@ -65,21 +68,14 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta | None = None
 
 
-class NodeList(msgspec.Struct, frozen=True, gc=False):
-    """Full Nodes: each one is the bytes that came."""
-
-    items: list[msgspec.Raw] | None = None
-
-
-_NULL: Final = msgspec.Raw(b"null")
 _BRACE: Final = ord("{")
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
     """ExtenderArgs in both casings, the pod not decoded yet."""
 
-    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
-    pod_small: msgspec.Raw = msgspec.field(default=_NULL, name="pod")
+    pod: msgspec.Raw = msgspec.field(default=ABSENT, name="Pod")
+    pod_small: msgspec.Raw = msgspec.field(default=ABSENT, name="pod")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
     nodes_small: NodeList | None = msgspec.field(default=None, name="nodes")
     names: list[str] | None = msgspec.field(default=None, name="NodeNames")
@@ -90,13 +86,20 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
 class _RawArgs(msgspec.Struct, frozen=True, gc=False):
     """The same, nothing inside decoded yet."""
 
-    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
-    pod_small: msgspec.Raw = msgspec.field(default=_NULL, name="pod")
-    nodes: msgspec.Raw = msgspec.field(default=_NULL, name="Nodes")
-    nodes_small: msgspec.Raw = msgspec.field(default=_NULL, name="nodes")
-    names: msgspec.Raw = msgspec.field(default=_NULL, name="NodeNames")
-    names_small: msgspec.Raw = msgspec.field(default=_NULL, name="nodenames")
-    names_camel: msgspec.Raw = msgspec.field(default=_NULL, name="nodeNames")
+    pod: msgspec.Raw = msgspec.field(default=ABSENT, name="Pod")
+    pod_small: msgspec.Raw = msgspec.field(default=ABSENT, name="pod")
+    nodes: msgspec.Raw = msgspec.field(default=ABSENT, name="Nodes")
+    nodes_small: msgspec.Raw = msgspec.field(default=ABSENT, name="nodes")
+    names: msgspec.Raw = msgspec.field(default=ABSENT, name="NodeNames")
+    names_small: msgspec.Raw = msgspec.field(default=ABSENT, name="nodenames")
+    names_camel: msgspec.Raw = msgspec.field(default=ABSENT, name="nodeNames")
+
+
+class _StoredArgs(_RawArgs, frozen=True, gc=False):
+    """The same, but for Nodes as the API server stores them."""
+
+    nodes: StoredNodes | None = msgspec.field(default=None, name="Nodes")  # type: ignore[assignment]
+    nodes_small: StoredNodes | None = msgspec.field(default=None, name="nodes")  # type: ignore[assignment]
 
 
 class _Identity(msgspec.Struct, frozen=True, gc=False):
@@ -119,8 +122,8 @@ class _Victims(msgspec.Struct, frozen=True, gc=False):
 
 
 class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
-    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
-    pod_small: msgspec.Raw = msgspec.field(default=_NULL, name="pod")
+    pod: msgspec.Raw = msgspec.field(default=ABSENT, name="Pod")
+    pod_small: msgspec.Raw = msgspec.field(default=ABSENT, name="pod")
     victims: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
     victims_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToVictims")
     meta: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
@@ -129,9 +132,11 @@ class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
 
 _args = msgspec.json.Decoder(_Args)
 _raw_args = msgspec.json.Decoder(_RawArgs)
+_stored_args = msgspec.json.Decoder(_StoredArgs)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
 _named = msgspec.json.Decoder(_Object)
 _pod = msgspec.json.Decoder(_Object | None)
+_meta = msgspec.json.Decoder(_Meta | None)
 _nodes = msgspec.json.Decoder(NodeList | None)
 _names = msgspec.json.Decoder(list[str] | None)
 
@@ -151,7 +156,7 @@ class ExtenderRequest(msgspec.Struct, frozen=True, gc=False):
     pod: AskedPod | None
     given_names: list[str] | None
     #: Raw: not taken apart.
-    given_nodes: NodeList | msgspec.Raw | None
+    given_nodes: NodeList | StoredNodes | msgspec.Raw | None
 
     def names(self) -> list[str]:
         """The candidates' names, from whichever form they came in."""
@@ -159,10 +164,10 @@ class ExtenderRequest(msgspec.Struct, frozen=True, gc=False):
 
     def node_names(self) -> list[str]:
         """The names of the full Nodes, in their order."""
-        return [_node_name(raw) for raw in self.items]
+        return [_node_name(node) for node in self.items]
 
     @property
-    def items(self) -> list[msgspec.Raw]:
+    def items(self) -> Sequence[msgspec.Raw | NodeFields]:
         nodes = _sliced(self.given_nodes) if isinstance(self.given_nodes, msgspec.Raw) else self.given_nodes
         return (nodes.items if nodes is not None else None) or []
 
@@ -196,8 +201,12 @@ def pod_in_front(body: bytes) -> AskedPod | None:
 def read_request(body: bytes, *, apart: bool = True) -> ExtenderRequest:
     """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has. `apart` False: the full
     Nodes of a large body are only to be passed on."""
-    if len(body) <= _SMALL or (apart and body.count(b",") * _SHORT <= len(body)):
-        # What kube-scheduler sends is decoded at once: so few values, or such long ones, take a few times their size.
+    args: Any = _stored(body) if apart and len(body) > _SMALL else None
+    if args is not None:
+        names = _first_names(args)
+        nodes = _few(args.nodes if args.nodes is not None else args.nodes_small)
+    elif len(body) <= _SMALL or (apart and body.count(b",") * _SHORT <= len(body)):
+        # Decoded at once: so few values, or such long ones, take a few times their size.
         args = _decode(_args, body, _WANTED)
         names = args.names
         if names is None:
@@ -205,9 +214,7 @@ def read_request(body: bytes, *, apart: bool = True) -> ExtenderRequest:
         nodes = _checked(args.nodes if args.nodes is not None else args.nodes_small)
     else:
         args = _decode(_raw_args, body, _WANTED)
-        names = _counted_names(
-            next((n for n in (args.names, args.names_small, args.names_camel) if not _is_null(n)), _NULL)
-        )
+        names = _first_names(args)
         raw = args.nodes_small if _is_null(args.nodes) else args.nodes
         nodes = None if _is_null(raw) else raw if not apart else _sliced(raw)
     if names is not None and len(names) > MOST_NODES:
@@ -218,7 +225,17 @@ def read_request(body: bytes, *, apart: bool = True) -> ExtenderRequest:
 _TOO_MANY_NAMES: Final = f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes"
 
 
-def _counted_names(raw: msgspec.Raw) -> list[str] | None:
+def _stored(body: bytes) -> _StoredArgs | None:
+    """None: something, if only a field of a Node, is not as kube-scheduler sends it."""
+    try:
+        return _stored_args.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _first_names(args: _RawArgs) -> list[str] | None:
+    """Counted before they are decoded."""
+    raw = next((n for n in (args.names, args.names_small, args.names_camel) if not _is_null(n)), ABSENT)
     text = bytes(raw)
     if text.count(b",") >= MOST_NODES or len(text) > MOST_NODES * _NAME:
         raise TooManyError(_TOO_MANY_NAMES)
@@ -234,11 +251,14 @@ def _sliced(raw: msgspec.Raw) -> NodeList | None:
 
 
 def _checked(nodes: NodeList | None) -> NodeList | None:
-    items = (nodes.items if nodes is not None else None) or ()
-    if len(items) > MOST_NODES:
-        raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
-    if any(memoryview(raw)[0] != _BRACE for raw in items):
+    if any(memoryview(raw)[0] != _BRACE for raw in (_few(nodes).items if nodes is not None else None) or ()):
         raise BadRequestError("an item of Nodes is not an object; each is a Node")
+    return nodes
+
+
+def _few(nodes: Any) -> Any:
+    if nodes is not None and len(nodes.items or ()) > MOST_NODES:
+        raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
     return nodes
 
 
@@ -255,7 +275,7 @@ def read_preempt(body: bytes) -> PreemptRequest:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return raw == _NULL
+    return raw == ABSENT
 
 
 def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
@@ -286,8 +306,17 @@ def _asked(raw: msgspec.Raw, wanted: str) -> AskedPod | None:
     )
 
 
-def _node_name(raw: msgspec.Raw) -> str:
+def _node_name(node: msgspec.Raw | NodeFields) -> str:
     """The name of a Node. As Go writes it the name comes first, and then the other 7 KB need not be read."""
+    if isinstance(node, NodeFields):
+        if found := _META_HEAD.match(node.metadata):
+            return found[1].decode("utf-8", "replace")
+        meta = _decode(_meta, node.metadata, "each item of Nodes is a Node")
+        return (meta.name if meta is not None else None) or ""
+    return _raw_name(node)
+
+
+def _raw_name(raw: msgspec.Raw) -> str:
     if found := _NODE_HEAD.match(raw):
         return found[1].decode("utf-8", "replace")
     node = _decode(_named, raw, "each item of Nodes is a Node")
