@@ -2,17 +2,22 @@
 
     python -m bench blackbox
 
-The replica of `bench.spine`: 5,000 nodes, 150,000 pods, it leads and every capability is on. Blocks of a tenth of a
-second with and without recording alternate, in pairs of either order, so that whatever else the machine does falls on
-both. CPU is that of the loop's thread, and the thread that compresses and writes is added to the blocks that are
-recorded; ± is the standard error over the pairs. A pause is what one call of the recorder took of the loop's thread:
-the lists at the start, copying a checkpoint, and a turn in which a part of it is written. Checkpoints of this size
-come every few minutes; their CPU is a line of its own.
+The replica of `bench.spine`: 5,000 nodes, 150,000 pods, it leads and every capability is on. Blocks of forty
+milliseconds with and without recording alternate, in pairs of random order, so that whatever else the machine does
+falls on both. A block ends when all of its events are taken in. What the loop's thread takes more with recording is the
+median over the pairs of a round. What is not spread evenly over the events is measured by itself and added: making
+records of each 500 events, the thread that compresses and writes, and the share of an event in a checkpoint, at the
+interval that follows from the default size and the bytes of an event. Eight rounds: their median, and the least and
+most. The garbage collector has the settings of a replica, the same on both sides.
+
+A pause is what one call of the recorder took of the loop's thread: the lists at the start, an ordinary turn, copying a
+checkpoint, and a turn in which a part of it is written; the last two are the longest of three checkpoints.
 """
 
 import asyncio
 import json
 import logging
+import random
 import statistics
 import subprocess
 import sys
@@ -20,9 +25,12 @@ import tempfile
 import time
 from pathlib import Path
 
-#: Pairs of blocks, and events in each.
-PAIRS = 240
-BLOCK = 250
+#: Rounds, pairs of blocks in each, and events in a block.
+ROUNDS = 8
+PAIRS = 100
+BLOCK = 100
+CHECKPOINTS = 3
+RATE = 2_500
 
 
 def main() -> None:
@@ -30,25 +38,28 @@ def main() -> None:
         [sys.executable, "-m", "bench.blackbox", "child"], check=True, stdout=subprocess.PIPE, text=True
     )
     found = json.loads(run.stdout.splitlines()[-1])
-    without, with_, writes = found["without_us"], found["with_us"], found["thread_us"]
-    print(f"blackbox: {PAIRS} pairs of blocks of {BLOCK} events at 2,500 events/s, recorded or not")
+    print(f"blackbox: {ROUNDS} rounds of {PAIRS} pairs of blocks of {BLOCK} events at 2,500 events/s, recorded or not")
     print(f"{'':44}{'measured':>14}{'target':>10}{'baseline':>14}{'ratio':>8}")
-    ratio, error = (with_ + writes) / without - 1, found["error_us"] / without
+    every = found["events_per_checkpoint"]
+    checkpoint_us = statistics.median(found["checkpoint_s"]) / every * 1e6
+    rounds = found["rounds"]
+    more = [turns + make + thread + checkpoint_us for _, turns, make, thread in rounds]
+    ratios = [cost / one[0] for cost, one in zip(more, rounds, strict=True)]
+    off, turns, make, thread = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(ratios)
     print(
-        f"  {'an event, CPU, recorded':42}{with_ + writes:>11.1f} µs{'≤ 5 %':>10}{without:>11.1f} µs{ratio:>+8.1%}"
-        f" ± {error:.1%}"
+        f"  {'an event, CPU, recorded':42}{off * (1 + ratio):>11.1f} µs{'≤ 5 %':>10}{off:>11.1f} µs{ratio:>+8.1%}"
+        f"  rounds {min(ratios):+.1%} to {max(ratios):+.1%}"
     )
-    print(f"  {'  of that the thread that writes':42}{writes:>11.1f} µs")
-    print(f"  {'  of that the calls in the loop':42}{found['call_us']:>11.1f} µs")
+    parts = (("its turns", turns), ("making records of it", make), ("the thread that writes", thread))
+    for what, took_us in (*parts, (f"a checkpoint every {every / RATE / 60:.0f} minutes", checkpoint_us)):
+        print(f"  {'  of that ' + what:42}{took_us:>11.2f} µs{'':24}{took_us / off:>+8.1%}")
     print(f"  {'longest call in a turn, CPU':42}{found['longest_ms']:>11.2f} ms{'≤ 5 ms':>10}")
     print(f"  {'longest call while the lists come in, CPU':42}{found['lists_ms']:>11.2f} ms{'≤ 5 ms':>10}")
     copied = f"{found['copied_ms']:>11.1f} ms in all"
     print(f"  {'longest call while a checkpoint is copied':42}{found['capture_ms']:>11.2f} ms{'≤ 5 ms':>10}{copied}")
     print(f"  {'longest call while it is written, CPU':42}{found['parts_ms']:>11.2f} ms{'≤ 5 ms':>10}")
-    per_event = found["checkpoint_s"] / (32e6 / found["bytes"]) * 1e6
-    print(
-        f"  {'a checkpoint, CPU':42}{found['checkpoint_s']:>12.2f} s{'':10}{per_event:>11.1f} µs an event, every 32 MB"
-    )
+    print(f"  {'a checkpoint, CPU':42}{statistics.median(found['checkpoint_s']):>12.2f} s")
     print(f"  {'bytes in the file, an event':42}{found['bytes']:>14.0f}")
     print(f"  {'a checkpoint, MB':42}{found['checkpoint_mb']:>14.1f}")
 
@@ -97,8 +108,50 @@ def size(directory):
     return sum(path.stat().st_size for path in Path(directory).iterdir())
 
 
+class Recorded:
+    """The stream, recorded or not, block by block."""
+
+    def __init__(self, shell, timed, together):
+        self._shell, self._timed, self._together = shell, timed, together
+        self._chance, self._version = random.Random(5), 200_000
+
+    async def block(self, on):
+        """CPU of the loop's thread."""
+        from bench.spine import feed, stream
+
+        self._version += BLOCK
+        raws = stream(self._version, self._version, BLOCK)
+        self._shell.engine.record = self._timed.box.turn if on else None
+        at = time.thread_time()
+        await feed(self._shell, raws)
+        return time.thread_time() - at
+
+    async def round(self):
+        """Of an event, in µs: without recording, what its turns take more, making its records, the thread."""
+        spent, wrote_s, together = {True: [], False: []}, self._timed.written_s(), 0
+        self._timed.longest()
+        for _ in range(PAIRS):
+            for on in self._chance.sample((True, False), 2):
+                spent[on].append(await self.block(on))
+            together += BLOCK
+            if together >= self._together:
+                together = 0
+                self._timed.timed(self._timed.box._go_on)
+        more = [on - off for on, off in zip(spent[True], spent[False], strict=True)]
+        made_s = self._timed.spent_s
+        await asyncio.sleep(1.2)
+        return (
+            statistics.median(spent[False]) / BLOCK * 1e6,
+            statistics.median(more) / BLOCK * 1e6,
+            made_s / PAIRS / BLOCK * 1e6,
+            (self._timed.written_s() - wrote_s) / PAIRS / BLOCK * 1e6,
+        )
+
+
 async def measure(directory):
     from bench.spine import build, feed, lead, settle, stream
+    from mooring.process.blackbox import writer
+    from mooring.process.settings.config import BlackBoxSettings
 
     shell, _, namespaces = build()
     timed = Timed(directory, shell.engine)
@@ -110,29 +163,26 @@ async def measure(directory):
         await asyncio.sleep(0.1)
     await asyncio.sleep(1.0)
     found = {"lists_ms": timed.longest()}
-    version = 200_000
-    blocks = [stream(number, version + number * BLOCK, BLOCK) for number in range(2 * PAIRS)]
-    spent, before, wrote_s = {True: [], False: []}, size(directory), timed.written_s()
-    for number, raws in enumerate(blocks):
-        on = bool(number % 2) is not bool(number // 2 % 2)
-        shell.engine.record = timed.box.turn if on else None
-        at = time.thread_time()
-        await feed(shell, raws)
-        spent[on].append(time.thread_time() - at)
-    await asyncio.sleep(0.7)
-    events = PAIRS * BLOCK
-    found |= {"with_us": sum(spent[True]) / events * 1e6, "without_us": sum(spent[False]) / events * 1e6}
-    more = [on - off for on, off in zip(spent[True], spent[False], strict=True)]
-    found["error_us"] = statistics.stdev(more) / PAIRS**0.5 / BLOCK * 1e6
-    found["thread_us"] = (timed.written_s() - wrote_s) / events * 1e6
+    before, events = size(directory), ROUNDS * PAIRS * BLOCK
+    together, later = writer.TOGETHER, timed.box._later
+    recorded = Recorded(shell, timed, together)
+    # Records are made after every 500 events as in a replica, but between the blocks, where that is timed by itself.
+    writer.TOGETHER, timed.box._later = 1 << 60, lambda *_: None
+    found["rounds"] = [await recorded.round() for _ in range(ROUNDS)]
     found["bytes"] = (size(directory) - before) / events
+    writer.TOGETHER, timed.box._later, timed.box._armed = together, later, False
     # Timing each call costs as much as some calls do: blocks of their own.
     shell.engine.record = timed.turn
-    timed.longest()  # what was timed between the turns of the blocks is not of these
+    timed.longest()
     for number in range(20):
-        await feed(shell, stream(number, 900_000 + number * BLOCK, BLOCK))
-    found |= {"call_us": timed.spent_s / (20 * BLOCK) * 1e6, "longest_ms": timed.longest()}
-    await checkpoint(shell, timed, found, directory)
+        await feed(shell, stream(number, 900_000 + number * 250, 250))
+    found |= {"call_us": timed.spent_s / (20 * 250) * 1e6, "longest_ms": timed.longest()}
+    part = (BlackBoxSettings().size << 20) // writer.PARTS
+    found |= {"checkpoint_s": [], "copied_ms": 0.0, "capture_ms": 0.0, "parts_ms": 0.0}
+    found["thread_us"] = statistics.median(thread for *_, thread in found["rounds"])
+    for number in range(CHECKPOINTS):
+        await checkpoint(shell, timed, found, directory, 1_000_000 * (number + 1))
+    found["events_per_checkpoint"] = (part - found["checkpoint_mb"] * 1e6) / found["bytes"]
     shell.engine.record = None
     timed.close()
     pump.cancel()
@@ -140,28 +190,30 @@ async def measure(directory):
     return found
 
 
-async def checkpoint(shell, timed, found, directory):
+async def checkpoint(shell, timed, found, directory, version):
     """Capture one, and write it between the turns of the same stream."""
     from bench.spine import feed, stream
 
-    await asyncio.sleep(0.7)
+    await asyncio.sleep(1.2)
     before, wrote_s = size(directory), timed.written_s()
     timed.longest()
     timed.timed(timed.box.begin_part)
     while timed.box.copying:
         await asyncio.sleep(0)
     captured_s = timed.spent_s
-    found |= {"copied_ms": captured_s * 1000, "capture_ms": timed.longest()}
+    found["copied_ms"] = max(found["copied_ms"], captured_s * 1000)
+    found["capture_ms"] = max(found["capture_ms"], timed.longest())
     assert timed.box._checkpoint is not None
     number = 0
     while timed.box._checkpoint is not None:
-        await feed(shell, stream(number, 1_000_000 + number * BLOCK, BLOCK))
+        await feed(shell, stream(number, version + number * 250, 250))
         number += 1
-    await asyncio.sleep(0.7)
-    made_s = timed.spent_s - number * BLOCK * found["call_us"] / 1e6
-    thread_s = timed.written_s() - wrote_s - number * BLOCK * found["thread_us"] / 1e6
-    found |= {"checkpoint_s": captured_s + made_s + thread_s, "parts_ms": timed.longest()}
-    found["checkpoint_mb"] = (size(directory) - before - number * BLOCK * found["bytes"]) / 1e6
+    await asyncio.sleep(1.2)
+    made_s = timed.spent_s - number * 250 * found["call_us"] / 1e6
+    thread_s = timed.written_s() - wrote_s - number * 250 * found["thread_us"] / 1e6
+    found["checkpoint_s"].append(captured_s + made_s + thread_s)
+    found["parts_ms"] = max(found["parts_ms"], timed.longest())
+    found["checkpoint_mb"] = (size(directory) - before - number * 250 * found["bytes"]) / 1e6
 
 
 if __name__ == "__main__":
