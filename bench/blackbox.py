@@ -121,7 +121,8 @@ class Recorded:
 
         self._version += BLOCK
         raws = stream(self._version, self._version, BLOCK)
-        self._shell.engine.record = self._timed.box.turn if on else None
+        box, engine = self._timed.box, self._shell.engine
+        engine.noting, engine.record = (box.begin, box.turn) if on else (None, None)
         at = time.thread_time()
         await feed(self._shell, raws)
         return time.thread_time() - at
@@ -155,7 +156,7 @@ async def measure(directory):
 
     shell, _, namespaces = build()
     timed = Timed(directory, shell.engine)
-    shell.engine.record, shell.held = timed.turn, lambda: timed.box.copying
+    shell.engine.noting, shell.engine.record, shell.held = timed.box.begin, timed.turn, lambda: timed.box.copying
     pump = asyncio.create_task(shell.run())
     await settle(shell)
     await lead(shell, namespaces)
@@ -172,7 +173,7 @@ async def measure(directory):
     found["bytes"] = (size(directory) - before) / events
     writer.TOGETHER, timed.box._later, timed.box._armed = together, later, False
     # Timing each call costs as much as some calls do: blocks of their own.
-    shell.engine.record = timed.turn
+    shell.engine.noting, shell.engine.record = timed.box.begin, timed.turn
     timed.longest()
     for number in range(20):
         await feed(shell, stream(number, 900_000 + number * 250, 250))
@@ -183,7 +184,7 @@ async def measure(directory):
     for number in range(CHECKPOINTS):
         await checkpoint(shell, timed, found, directory, 1_000_000 * (number + 1))
     found["events_per_checkpoint"] = (part - found["checkpoint_mb"] * 1e6) / found["bytes"]
-    shell.engine.record = None
+    shell.engine.noting = shell.engine.record = None
     timed.close()
     pump.cancel()
     await asyncio.gather(pump, return_exceptions=True)

@@ -163,7 +163,7 @@ class Recorded:
         self.told, self.engine, self.now = [], _engine(), 0.0
         header = header_of(Config(), "one", 1_767_225_600.0)
         self.box = BlackBox(directory, header, size, self.told.append, lambda: capture(self.engine), *between)
-        self.engine.record = self.box.turn
+        self.engine.noting, self.engine.record = self.box.begin, self.box.turn
         book = self.engine.world.index(SlotBook)
         book.written = lambda write: self.box.written(SlotBook.__name__, write)
         for kind in KINDS:

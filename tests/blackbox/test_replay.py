@@ -8,6 +8,7 @@ import pytest
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.cli import app
 from mooring.core.engine.events import LeaseChanged
+from mooring.core.engine.recording import brief
 from mooring.core.engine.recording import records as recording
 from mooring.core.engine.recording.brief import Batch, packed, unpacked
 from mooring.core.engine.recording.reading import read
@@ -218,6 +219,57 @@ def test_a_row_has_every_field_of_a_pod():
 def test_uids_are_packed_only_where_they_come_back_as_they_were(uids):
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(packed(uids)))
     assert unpacked(sent) == uids
+
+
+def told_in_brief(writer, uids, version):
+    """The records of a turn in which pods of these uids show a version and nothing else."""
+    made = Batch()
+    events = [Seen(Kind.POD, Pod("a", "p", uid, version, PodShape())) for uid in uids]
+    note = made.begin()
+    for event in events:
+        note(event, ())
+    made.add(7.25, 3, events, [], noted=True)
+    return list(writer.turns(made))
+
+
+def versions_of(turns):
+    return [[(event.object.uid, event.object.resource_version) for event in turn.events] for turn in turns]
+
+
+def test_a_uid_goes_once_in_a_part_and_is_named_by_number_from_then_on():
+    writer, uids = Writer(), [A_UID, "u"]
+    first, again = told_in_brief(writer, [*uids, A_UID], "1"), told_in_brief(writer, uids, "2")
+    writer.begin()
+    (next_part,) = told_in_brief(writer, uids, "3")
+    assert b"u" not in again[0].replace(b"turns", b"")
+    assert versions_of(read([*first, *again, next_part], lambda _: None)) == [
+        [(A_UID, "1"), ("u", "1"), (A_UID, "1")],
+        [(A_UID, "2"), ("u", "2")],
+        [(A_UID, "3"), ("u", "3")],
+    ]
+    assert versions_of(read([next_part], lambda _: None)) == [[(A_UID, "3"), ("u", "3")]]
+    with pytest.raises(BadRecordError, match="record 1"):
+        list(read(again, lambda _: None))
+
+
+def test_what_was_noted_of_a_turn_that_did_not_end_is_forgotten():
+    made, events = Batch(), [Seen(Kind.POD, Pod("a", "p", uid, "1", PodShape())) for uid in ("u1", "u2")]
+    for gone in (events, [LeaseChanged(leading=True), *events], [Listed(Kind.NODE, ()), *events]):
+        note = made.begin()
+        for event in gone:
+            note(event, ())
+    note = made.begin()
+    note(events[1], ())
+    made.add(7.25, 3, events[1:], [], noted=True)
+    assert versions_of(read(Writer().turns(made), lambda _: None)) == [[("u2", "1")]]
+
+
+def test_uids_that_are_no_longer_held_get_a_new_number(monkeypatch):
+    monkeypatch.setattr(brief, "NAMED", 2)
+    writer = Writer()
+    told = [[f"u{i % 3}", f"u{i % 4}"] for i in range(9)]
+    records = [one for uids in told for one in told_in_brief(writer, uids, "1")]
+    assert [[uid for uid, _ in turn] for turn in versions_of(read(records, lambda _: None))] == told
 
 
 def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):

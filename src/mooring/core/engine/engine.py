@@ -22,7 +22,7 @@ from mooring.core.engine.deciding import Deciding, Effects, OperatorNumbers
 from mooring.core.engine.defects import Defects
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.history import History
-from mooring.core.engine.intake import Intake, Recording
+from mooring.core.engine.intake import Intake, Note, Recording
 from mooring.core.engine.lifecycle import Signal, Stage, after
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot, soonest
@@ -78,6 +78,8 @@ class Engine:
         self.decisions = 0
         #: Told of every call of `handle_all`.
         self.record: Recording | None = None
+        #: Asked, when such a call begins, what is to be told of each event.
+        self.noting: Callable[[], Note] | None = None
         self._kinds = tuple(kinds)
         self._slice = slice_
         self._intake = Intake(world)
@@ -176,16 +178,17 @@ class Engine:
         """Take several in before deciding: what many of them affect is evaluated once."""
         self.now = max(now, self.now)
         before = self.decisions
-        changes: list[Any] | None = None if self.record is None or self._intake.holds(Kind.POD) else []
+        # Not while a list of pods is being taken in: others wait behind it.
+        note = None if self.noting is None or self._intake.holds(Kind.POD) else self.noting()
         for event in events:
             triggers = self._triggers(event)
+            if note is not None:
+                note(event, triggers)
             for trigger in triggers:
                 self._on_trigger(trigger)
-            if changes is not None:
-                changes.append(triggers)
         out = self.work(self.now, enough)
         if self.record is not None:
-            self.record(now, self.decisions - before, events, out, changes)
+            self.record(now, self.decisions - before, events, out, note is not None)
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:

@@ -24,9 +24,10 @@ from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
-#: Told of a turn: when, how many decisions, what came in and what came out, and what each event did to the world; None
-#: while a list of pods is being taken in.
-Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], Sequence[Sequence[Trigger]] | None], None]
+#: Told of an event as soon as it is taken in, with what it did to the world: then all of that is at hand.
+Note = Callable[[Event, Sequence[Trigger]], None]
+#: Told of a turn: when, how many decisions, what came in and what came out, and whether each event was noted.
+Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], bool], None]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 

@@ -23,11 +23,11 @@ import structlog
 import mooring
 from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
+from mooring.core.engine.intake import Note
 from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
-from mooring.core.model.events import Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.process.blackbox.file import Header
 from mooring.process.blackbox.ring import Files
@@ -106,25 +106,34 @@ class BlackBox:
 
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self) -> Note:
+        """A turn begins; what is to be told of each event."""
+        return self._open().begin()
+
     def turn(
         self,
         now: float,
         decisions: int,
         events: Sequence[Event],
         instructions: Sequence[Instruction],
-        changes: Sequence[Sequence[Trigger]] | None = None,
+        noted: bool = False,
     ) -> None:
+        """A turn has ended. Not `noted`: nothing was told of its events."""
+        batch = self._open()
+        batch.add(now, decisions, events, instructions, noted)
+        if self._later is None or batch.count >= TOGETHER:
+            self._go_on()
+        else:
+            self._arm(TOGETHER_S)
+
+    def _open(self) -> Batch:
         if self._captured is not None:
-            self._end_copy()  # what is left to be copied has changed
+            self._end_copy()  # what is left to be copied changes
         if self._batch is None:
             batch = Batch()
             self._add(self._records.turns(batch))
             self._batch = batch
-        self._batch.add(now, decisions, events, instructions, changes)
-        if self._later is None or self._batch.count >= TOGETHER:
-            self._go_on()
-        else:
-            self._arm(TOGETHER_S)
+        return self._batch
 
     def _add(self, records: Iterator[bytes | Header]) -> None:
         """Turns that follow come after them."""

@@ -1,17 +1,18 @@
 """What a recording says of the pods in its turns: of one that the world knew before, only what moves in its life.
 
-It is noted at the end of a turn, when both rows are at hand: looking for them again would cost more than all the rest.
+It is noted as soon as the world has taken a pod in, when both rows are at hand: looking for them again, even at the end
+of the turn, would cost more than all the rest.
 Many turns become bytes in one go, in columns: that costs a third of making and compressing them one by one.
 """
 
+import struct
 from collections.abc import Sequence
-from itertools import islice, repeat
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.model.cluster import Pod
+from mooring.core.engine.intake import Note
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Instruction, Outcome
 from mooring.core.model.kinds import Kind
@@ -19,8 +20,10 @@ from mooring.core.model.kinds import Kind
 #: In place of an event: the next pod of those that are told in brief, of those that are told as a whole.
 BRIEF: Final = None
 WHOLE: Final = 0
-#: Kinds of bytes that are no records: uids of 16 bytes each, and a byte for each pod.
-UIDS, FLAGS = 1, 2
+#: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, and a number of four bytes for each.
+UIDS, FLAGS, NUMBERS = 1, 2, 3
+#: Uids that are held to be named by number.
+NAMED: Final = 500_000
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -35,60 +38,40 @@ class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Batch:
-    """Some turns, one after the other."""
+    """Some turns, one after the other. Of pods in brief it holds values and not rows, taken as soon as the world has
+    taken the pod in: later each look at a row is a wait for memory."""
 
-    __slots__ = ("_flags", "_moved", "_nodes", "_pods", "count", "turns", "whole")
+    __slots__ = ("_before", "_briefly", "_flags", "_moved", "_taken", "_uids", "_versions", "count", "turns", "whole")
 
     def __init__(self) -> None:
         #: When, how many decisions, what came in (a number: so many pods in brief), and what came out.
         self.turns: list[tuple[float, int, int | list[Any], Sequence[Instruction]]] = []
         #: Events in them, and turns.
         self.count = 0
-        #: Pods that are told as a whole, and in brief; of these, whether they moved, and those that did.
-        self.whole: list[Pod] = []
-        self._pods: list[Pod] = []
+        #: Pods that are told as a whole.
+        self.whole: list[Any] = []
+        #: Of pods in brief: uids, versions, whether they moved, and the columns of those that did.
+        self._uids: list[str] = []
+        self._versions: list[str] = []
         self._flags = bytearray()
-        self._moved: list[Pod] = []
-        self._nodes: list[str | None] = []
+        self._moved: tuple[list[Any], ...] = ([], [], [], [], [], [])
+        #: Of the turn that is being noted: how many pods were told before it, and what came in; None: pods in brief.
+        self._before = (0, 0, 0)
+        self._taken: list[Any] | None = None
+        self._briefly = True
 
-    def add(
-        self,
-        now: float,
-        decisions: int,
-        events: Sequence[Event],
-        instructions: Sequence[Instruction],
-        changes: Sequence[Sequence[Any]] | None = None,
-    ) -> None:
-        """`changes`: what each event did to the world. None: it is told as a whole, since a list of pods is being
-        taken in, and others wait behind it."""
-        before = len(self._pods)
-        if changes is not None:
-            for event, changed in zip(events, changes, strict=True):
-                if type(event) is not Seen or event.kind is not Kind.POD or not self._brief(event.object, changed):
-                    break
-        brief = len(self._pods) - before
-        taken: int | list[Any] = brief if brief == len(events) else self._taken(brief, events, changes)
-        self.count += 1 + len(events)
-        self.turns.append((now, decisions, taken, instructions))
+    def begin(self) -> Note:
+        """A turn. What was noted of one that did not come to its end is forgotten."""
+        if self._taken is not None or self._before != self._told():
+            self._forget()
+        return self.note
 
-    def _taken(self, brief: int, events: Sequence[Event], changes: Sequence[Sequence[Any]] | None) -> list[Any]:
-        """Events, and what stands for pods; the first ones are told in `brief` already."""
-        taken: list[Any] = [BRIEF] * brief
-        briefly = changes is not None
-        for event, changed in islice(zip(events, changes or repeat(()), strict=False), brief, None):
-            if type(event) is not Seen or event.kind is not Kind.POD:
-                # What comes in with these is not what the world knew before the turn.
-                briefly = briefly and not isinstance(event, Listed | Outcome)
-                taken.append(event)
-            elif briefly and self._brief(event.object, changed):
-                taken.append(BRIEF)
-            else:
-                self.whole.append(cast("Pod", event.object))
-                taken.append(WHOLE)
-        return taken
-
-    def _brief(self, pod: Any, changed: Sequence[Any]) -> bool:
-        """Told in brief, if that can be done."""
+    def note(self, event: Event, changed: Sequence[Any]) -> None:
+        """What has come in, and what it did to the world."""
+        if type(event) is not Seen or event.kind is not Kind.POD or not self._briefly:
+            self._note_other(event)
+            return
+        pod: Any = event.object
         if changed:
             old = changed[-1].old
             if (
@@ -102,29 +85,124 @@ class Batch:
                 or old.created_at != pod.created_at
                 or old.generate_name != pod.generate_name
             ):
-                return False
+                self._note_other(event)
+                return
+            nodes, phases, ready, ready_since, deletion_at, schedulable = self._moved
+            nodes.append(None if old.node == pod.node else pod.node)
+            phases.append(pod.phase)
+            ready.append(pod.ready)
+            ready_since.append(pod.ready_since)
+            deletion_at.append(pod.deletion_at)
+            schedulable.append(pod.schedulable)
             self._flags.append(1)
-            self._moved.append(pod)
-            self._nodes.append(None if old.node == pod.node else pod.node)
         else:
             self._flags.append(0)
-        self._pods.append(pod)
-        return True
+        self._uids.append(pod.uid)
+        self._versions.append(pod.resource_version)
+        if self._taken is not None:
+            self._taken.append(BRIEF)
 
-    def brief(self) -> tuple[object, ...]:
-        """Uids, versions and flags of those told in brief; the columns of those that moved."""
-        pods, moved = self._pods, self._moved
+    def _note_other(self, event: Event) -> None:
+        if self._taken is None:
+            self._taken = [BRIEF] * (len(self._flags) - self._before[0])
+        # What comes in with these is not what the world knew before the turn.
+        self._briefly = self._briefly and not isinstance(event, Listed | Outcome)
+        self._take(event, self._taken)
+
+    def add(
+        self,
+        now: float,
+        decisions: int,
+        events: Sequence[Event],
+        instructions: Sequence[Instruction],
+        noted: bool = False,
+    ) -> None:
+        """A turn has ended. Not `noted`: its pods are told as a whole."""
+        taken: int | list[Any] = len(events)
+        if not noted:
+            taken = []
+            for event in events:
+                self._take(event, taken)
+        elif self._taken is not None:
+            taken = self._taken
+        self.count += 1 + len(events)
+        self.turns.append((now, decisions, taken, instructions))
+        self._before, self._taken, self._briefly = self._told(), None, True
+
+    def _take(self, event: Event, taken: list[Any]) -> None:
+        """As a whole."""
+        if type(event) is Seen and event.kind is Kind.POD:
+            self.whole.append(event.object)
+            taken.append(WHOLE)
+        else:
+            taken.append(event)
+
+    def _told(self) -> tuple[int, int, int]:
+        return len(self._flags), len(self._moved[0]), len(self.whole)
+
+    def _forget(self) -> None:
+        told, moved, whole = self._before
+        for column in (self._uids, self._versions, self._flags):
+            del column[told:]
+        for column in self._moved:
+            del column[moved:]
+        del self.whole[whole:]
+        self._taken, self._briefly = None, True
+
+    def brief(self, names: "Names") -> tuple[object, ...]:
+        """Names, versions and flags of those told in brief; the columns of those that moved."""
+        flags = msgspec.msgpack.Ext(FLAGS, bytes(self._flags))
+        return (names.of(self._uids), self._versions, flags, *self._moved)
+
+
+class Names:
+    """A pod's uid goes once, with a number; from then on the number stands for it: a uid is all random digits, most of
+    what there would be to compress and to keep. By the identity of the uid, which the world hands on from row to row,
+    so that not even the uid is looked at; one that comes as another object gets another number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._held: list[str] = []
+        self._next = 0
+
+    def begin(self) -> None:
+        """Nothing that was named before is referred to."""
+        self._numbers, self._held = {}, []
+
+    def of(self, uids: Sequence[str]) -> tuple[int, object, object]:
+        """The number of the first new one, the new ones, and the numbers of all."""
+        if len(self._held) >= NAMED:
+            self.begin()
+        first, held, known = self._next, len(self._held), self._numbers
+        numbers = list(map(known.get, map(id, uids)))
+        for at, number in enumerate(numbers):
+            if number is None:
+                numbers[at] = again = known.setdefault(id(uids[at]), self._next)
+                if again == self._next:
+                    self._held.append(uids[at])
+                    self._next += 1
         return (
-            packed([pod.uid for pod in pods]),
-            [pod.resource_version for pod in pods],
-            msgspec.msgpack.Ext(FLAGS, bytes(self._flags)),
-            self._nodes,
-            [pod.phase for pod in moved],
-            [pod.ready for pod in moved],
-            [pod.ready_since for pod in moved],
-            [pod.deletion_at for pod in moved],
-            [pod.schedulable for pod in moved],
+            first,
+            packed(self._held[held:]),
+            msgspec.msgpack.Ext(NUMBERS, struct.pack(f"<{len(numbers)}I", *numbers)),
         )
+
+
+def _only_moves(change: Any) -> bool:
+    """Nothing about the pod is new but what moves in its life."""
+    old, pod = change.old, change.new
+    return (
+        old is not None
+        and pod is not None
+        and old.shape is pod.shape
+        and old.owner is pod.owner
+        and (old.annotations is pod.annotations or old.annotations == pod.annotations)
+        and old.claims == pod.claims
+        and old.nominated_node == pod.nominated_node
+        and old.is_mirror is pod.is_mirror
+        and old.created_at == pod.created_at
+        and old.generate_name == pod.generate_name
+    )
 
 
 def packed(uids: Sequence[str]) -> object:
@@ -150,3 +228,7 @@ def unpacked(uids: Any) -> list[str]:
     data = bytes(uids.data)
     found = (data[at : at + 16].hex() for at in range(0, len(data), 16))
     return [f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}" for uid in found]
+
+
+def numbers_in(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]

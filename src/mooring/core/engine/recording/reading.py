@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
-from mooring.core.engine.recording.brief import BRIEF, WHOLE, Moved, unpacked
+from mooring.core.engine.recording.brief import BRIEF, WHOLE, Moved, numbers_in, unpacked
 from mooring.core.engine.recording.checkpoint import Checkpoint
 from mooring.core.engine.recording.records import CLASSES, BadRecordError, PodRow, Record, Tag, Turn, Written
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape
@@ -80,6 +80,8 @@ class _RecordReader:
         self._parts: dict[Kind, list[Object]] = {}
         self._shapes: dict[int, PodShape] = {}
         self._owners: dict[int, Owner] = {}
+        #: Uids of pods that are told in brief.
+        self._uids: dict[int, str] = {}
         #: The last row of each pod; since format 3, of those in this turn.
         self._pods: dict[str, Pod] = {}
         self._kept: dict[Kind, list[Object]] = {}
@@ -118,11 +120,20 @@ class _RecordReader:
             case Tag.TURN:
                 yield self._turn(rest)
             case Tag.TURNS:
-                whole, moves = iter(self._pods_in(rest[:2])), _moves(*msgspec.msgpack.decode(rest[2]))
+                whole, moves = iter(self._pods_in(rest[:2])), self._moves(*msgspec.msgpack.decode(rest[2]))
                 for turn in _raw.decode(rest[0]):
                     yield self._turn(_raw.decode(turn), whole, moves)
             case other:
                 raise BadRecordError(f"{other!r} is not a kind of record")
+
+    def _moves(self, names: Any, versions: Any, flags: Any, *columns: Any) -> Moves:
+        """Uid, version and what moved of each pod that is told in brief."""
+        first, fresh, numbers = names
+        self._uids.update(enumerate(unpacked(fresh), msgspec.convert(first, int)))
+        moved = iter(msgspec.convert(list(zip(*columns, strict=True)), list[Moved]))
+        uids = [self._uids[number] for number in numbers_in(bytes(numbers.data))]
+        told = zip(uids, msgspec.convert(versions, list[str]), flags.data, strict=True)
+        return iter([(uid, version, _next(moved) if has_moved else None) for uid, version, has_moved in told])
 
     def _turn(self, rest: list[msgspec.Raw], whole: Iterator[Pod] = iter(()), moves: "Moves" = iter(())) -> Turn:
         now, decisions, events, instructions = rest
@@ -259,13 +270,6 @@ def _take(reader: "_RecordReader", number: int, record: bytes) -> Iterator[Recor
         yield from reader.take(record)
     except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         raise BadRecordError(f"record {number}: {error}") from None
-
-
-def _moves(uids: Any, versions: Any, flags: Any, *columns: Any) -> Moves:
-    """Uid, version and what moved of each pod that is told in brief."""
-    moved = iter(msgspec.convert(list(zip(*columns, strict=True)), list[Moved]))
-    told = zip(unpacked(uids), msgspec.convert(versions, list[str]), flags.data, strict=True)
-    return iter([(uid, version, _next(moved) if has_moved else None) for uid, version, has_moved in told])
 
 
 def _next(rest: Iterator[T]) -> T:

@@ -5,7 +5,8 @@ The engine is pure, but how much it decides in a turn depends on a clock; so a t
 it made. Records are msgpack. An event is its class's name and its fields; the class of a Kubernetes object follows from
 its kind. A large list goes ahead of its turn in parts, so that no single record takes long to make. Most events are
 pods: they go in columns, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
-that the world knew before the turn, only what moves goes. The world into which it is replayed knows the same row.
+that the world knew before the turn, only what moves goes, and its uid once. The world into which it is replayed knows
+the same row.
 
 A checkpoint goes in parts, too, between the turns that follow it.
 """
@@ -19,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording.brief import BRIEF, WHOLE, Batch, packed
+from mooring.core.engine.recording.brief import BRIEF, WHOLE, Batch, Names, packed
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.model.cluster import (
     Claim,
@@ -145,10 +146,12 @@ class Writer:
         self._numbers: dict[int, int] = {}
         self._held: list[object] = []
         self._fresh: list[tuple[int, str, object]] = []
+        self._names = Names()
 
     def begin(self) -> None:
         """A new part: nothing that was written before is referred to."""
         self._before = self._last
+        self._names.begin()
 
     def turns(self, batch: Batch) -> Iterator[bytes]:
         """The records of some turns; one, unless a long list came in or pods of a new shape or owner."""
@@ -164,7 +167,7 @@ class Writer:
             turns.append((now, decisions, said or taken, [(type(one).__name__, one) for one in instructions]))
         whole = self._columns(batch.whole) if batch.whole else None
         yield from self._shared()
-        yield _encoder.encode((Tag.TURNS, turns, whole, batch.brief()))
+        yield _encoder.encode((Tag.TURNS, turns, whole, batch.brief(self._names)))
 
     def checkpoint(self, captured: Captured) -> Iterator[bytes]:
         """The parts of a checkpoint. Records of turns may come in between, from the same writer."""
