@@ -12,7 +12,7 @@ import pytest
 from mooring.core.engine.events import Tick
 from mooring.core.engine.recording.reading import read
 from mooring.core.model.cluster import Pod, PodShape
-from mooring.core.model.events import Listed
+from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.process.blackbox import ring
 from mooring.process.blackbox import writer as blackbox
@@ -67,6 +67,23 @@ def test_a_directory_that_cannot_be_made_stops_the_recording_and_says_so_once(tm
     box.close()
     assert len(told) == 1
     assert "Not a directory" in told[0]
+
+
+def test_a_recording_that_has_stopped_holds_nothing_of_what_comes_later(tmp_path):
+    """A disk that is full for a week must not fill the memory as well."""
+    (tmp_path / "file").write_text("")
+    told = []
+    box = BlackBox(tmp_path / "file" / "box", HEADER, 1 << 20, told.append, None, lambda *_: None)
+    box._files.thread.join(5)
+    pod = Seen(Kind.POD, Pod("a", "p", "u", "1", PodShape()))
+    for number in range(3 * blackbox.TOGETHER):
+        box.begin()(pod, ())
+        box.turn(float(number), 1, [pod], [], noted=True)
+    box.written("SlotBook", Tick())
+    assert told
+    assert not box._to_make
+    assert box._batch is None
+    box.close()
 
 
 def test_the_bound_holds_and_earlier_recordings_go_first(tmp_path):

@@ -28,6 +28,7 @@ from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
+from mooring.core.model.events import Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.process.blackbox.file import Header
 from mooring.process.blackbox.ring import Files
@@ -53,6 +54,10 @@ PARTS: Final = 8
 
 Capture = Callable[[], Captured]
 Later = Callable[[float, Callable[[], None]], object]
+
+
+def _nothing(_: Event, __: Sequence[Trigger]) -> None:
+    """Once the recording has stopped."""
 
 
 def header_of(config: Config, identity: str, started_at: float) -> Header:
@@ -108,7 +113,7 @@ class BlackBox:
 
     def begin(self) -> Note:
         """A turn begins; what is to be told of each event."""
-        return self._open().begin()
+        return _nothing if self._on_stop is None else self._open().begin()
 
     def turn(
         self,
@@ -119,6 +124,8 @@ class BlackBox:
         noted: bool = False,
     ) -> None:
         """A turn has ended. Not `noted`: nothing was told of its events."""
+        if self._on_stop is None:
+            return
         batch = self._open()
         batch.add(now, decisions, events, instructions, noted)
         if self._later is None or batch.count >= TOGETHER:
@@ -142,6 +149,8 @@ class BlackBox:
 
     def written(self, index: str, write: msgspec.Struct) -> None:
         """Before it is written."""
+        if self._on_stop is None:
+            return
         record = iter((written_record(index, write),))
         if self._captured is None:
             self._add(record)
@@ -261,7 +270,7 @@ class BlackBox:
         self.stopped = self.stopped or self._files.stopped
         self._end_copy()
         self._to_make.clear()
-        self._checkpoint = None
+        self._batch = self._checkpoint = None
         self._files.stop()
         tell(self.stopped)
 
