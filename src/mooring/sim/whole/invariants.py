@@ -46,6 +46,8 @@ class Watch:
         self.blind_until = -math.inf
         #: What to do once the replica that is to be killed at a write is dead.
         self.on_death: Callable[[], object] | None = None
+        #: Node → when its notice was taken back.
+        self.withdrawn: dict[str, float] = {}
         self._resumed: dict[str, float] = {}
         self._leader_changed = -math.inf
         self._queued: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -113,8 +115,10 @@ class Watch:
         return len(pd.server.tikv.led[store.id]) if store is not None else 0
 
     def noticed(self, node: str) -> bool:
-        """Also after its end, where Mooring saw it late and counts from then on: the machine has stopped, and the Node
-        is still there under our cordon with a later deadline."""
+        """Also while Mooring cannot know that it was taken back. And after its end, where Mooring saw it late and counts
+        from then on: the machine has stopped, and the Node is still there under our cordon with a later deadline."""
+        if node in self.withdrawn and not self.known(self.withdrawn[node]):
+            return True
         cloud, obj = self.sim.rig.cluster.cloud, self.store.find(Kind.NODE, "", node)
         if node in cloud.notices or obj is None or node not in cloud.taken():
             return node in cloud.notices
