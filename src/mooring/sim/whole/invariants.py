@@ -115,8 +115,9 @@ class Watch:
         return len(pd.server.tikv.led[store.id]) if store is not None else 0
 
     def noticed(self, node: str) -> bool:
-        """Also while Mooring cannot know that it was taken back. And after its end, where Mooring saw it late and counts
-        from then on: the machine has stopped, and the Node is still there under our cordon with a later deadline."""
+        """Also while Mooring cannot know that it was taken back. And after its end, where Mooring saw it late and
+        counts from then on: the machine has stopped, and the Node is still there under our cordon with a later
+        deadline."""
         if node in self.withdrawn and not self.known(self.withdrawn[node]):
             return True
         cloud, obj = self.sim.rig.cluster.cloud, self.store.find(Kind.NODE, "", node)
