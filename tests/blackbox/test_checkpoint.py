@@ -486,7 +486,7 @@ def test_a_file_makes_nothing_but_our_own_values(name):
         read([msgspec.msgpack.encode([(0, name, None, [])])], {}, {})
 
 
-@pytest.mark.parametrize(("name", "of"), [("restart", 3), ("lab-notice", 2)])
+@pytest.mark.parametrize(("name", "of"), [("lab-rebalance", 3), ("lab-notice", 2)])
 def test_earlier_formats_are_read_and_decided_equally(name, of):
     """Of a pod what moved since the turn began (3, the previous one), and since it was written before (2)."""
     old = INCIDENTS / f"{name}.blackbox"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.proof import again, doubt, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
 from mooring.core.world.outside import Outside
@@ -88,6 +88,24 @@ def test_store_without_regions_is_believed_after_a_while():
     young = msgspec.structs.replace(view, start_timestamp=int(NOW - 599))
     assert judged(young).reason is Reason.PD_UNSURE
     assert judged(view) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "until"),
+    [
+        (None, None, None),
+        (NOW - 1, NOW - 3_600, None),
+        (NOW - 1, NOW - 6, NOW + 14),
+        (NOW - 1, NOW - 20, None),
+        (NOW - 1, NOW + 3_600, None),
+    ],
+    ids=["PD does not say", "long ago", "just now", "elected by now", "a wrong clock"],
+)
+def test_leaders_of_a_store_that_has_just_restarted_may_be_elected_here(own, other, until):
+    """E6: PD counts them where they were until the elections are over; no pod is deleted before."""
+    stores = (store(1, 0, started_at=own), store(2, 45, started_at=other), store(3, 45, started_at=NOW - 86_400))
+    found = elected_at(msgspec.structs.replace(EMPTY, stores=stores), 1, NOW)
+    assert found == (None if until is None else (until, 2))
 
 
 class Looks:

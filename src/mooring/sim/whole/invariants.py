@@ -121,8 +121,10 @@ class Watch:
         if node in self.withdrawn and not self.known(self.withdrawn[node]):
             return True
         cloud, obj = self.sim.rig.cluster.cloud, self.store.find(Kind.NODE, "", node)
-        if node in cloud.notices or obj is None or node not in cloud.taken():
-            return node in cloud.notices
+        if node in cloud.notices or obj is None:
+            return True  # without its Node a pod serves no client
+        if node not in cloud.taken():
+            return False
         mark = read_mark(podstate.annotations_of(obj).get(CORDONED_BY, ""))
         return mark is not None and mark.source == NOTICE and mark.deadline is not None
 

@@ -11,6 +11,8 @@ between:
 - PD itself did not start just now, nor did another of its members take over while we looked: what it knows of regions
   is still coming in;
 - the store is Up and its heartbeat is fresh.
+
+Before the pod goes, elections must be over, too: PD counts the leaders of a store that has just restarted as they were.
 """
 
 from math import inf
@@ -25,6 +27,8 @@ from mooring.core.world.read import PdLook
 
 #: The second look comes no sooner than this.
 AGAIN_S: Final = 0.1
+#: After this a store that stopped has no leader left: others are elected (TiKV's longest timeout, 20 ticks of 1 s).
+ELECTION_S: Final = 20.0
 #: So many times the age at which a PD's answers count at all: by then every region has reported many times.
 SETTLED: Final = 10
 
@@ -73,6 +77,15 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
         what = "not all stores have reported" if not settled else f"{tolerated} without a leader are tolerated"
         return Doubt(Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: {what}")
     return None
+
+
+def elected_at(view: PdView, store_id: int, now: float) -> tuple[float, int] | None:
+    """PD counts the leaders of a store that has just restarted as they were, until others are elected: here, maybe.
+    When that is over, and which store it is; None: no other store has restarted. A start in the future is a clock that
+    is wrong."""
+    started = [(s.started_at, s.id) for s in view.stores if s.id != store_id and s.started_at and s.started_at <= now]
+    at, store = max(started, default=(-inf, 0))
+    return (at + ELECTION_S, store) if at + ELECTION_S > now else None
 
 
 def absent_at(look: PdLook, policy: HandoffPolicy) -> float | None:

@@ -17,13 +17,14 @@ from mooring.capabilities.handoff.operators import AWAIT, DELETE
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
-from mooring.capabilities.handoff.tikv.proof import again, doubt, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove
 from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import Mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
-from mooring.core.world.read import WorldRead
+from mooring.core.world.read import PdLook, WorldRead
 
 
 def next_restart_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
@@ -51,18 +52,11 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
     if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
         return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
     view, mark = here.look.view, here.mark
-    doubted = doubt(view, here.store_id, here.now, here.policy)
-    if doubted is not None:
-        return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
     if mark is None:
         return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
-    proven_at = prove(here.notes, here.look, mark.pd, here.now, here.policy)
-    if proven_at is not None:
-        return NextStep(
-            step=DELETE,
-            progress=f"empty; {again(here.notes, proven_at, here.policy)}",
-            refreshes=(PdRefresh(here.cluster, proven_at),),
-        )
+    unproven = _unproven(here, here.look, mark)
+    if unproven is not None:
+        return unproven
     if rolling(here.tc):
         return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
     # Room was checked at promotion, some looks ago.
@@ -83,6 +77,29 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
     text = f"deleted by Mooring ({here.running.operator.detail}): its store {here.store_id} is proven empty"
     told = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=here.running.operator.reason, message=text)
     return NextStep(step=DELETE, instructions=(delete, told))
+
+
+def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
+    """What to do while the store is not proven empty, or may not stay so; None: it is, and will."""
+    doubted = doubt(look.view, here.store_id, here.now, here.policy)
+    if doubted is not None:
+        return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
+    proven_at = prove(here.notes, look, mark.pd, here.now, here.policy)
+    if proven_at is not None:
+        return NextStep(
+            step=DELETE,
+            progress=f"empty; {again(here.notes, proven_at, here.policy)}",
+            refreshes=(PdRefresh(here.cluster, proven_at),),
+        )
+    restarted = elected_at(look.view, here.store_id, here.seen_at)
+    if restarted is None:
+        return None
+    at, other = restarted
+    return NextStep(
+        step=DELETE,
+        progress=f"empty; store {other} has just restarted, and leaders that it had may be elected here",
+        refreshes=(PdRefresh(here.cluster, at),),
+    )
 
 
 def rolling(tc: TidbCluster) -> str:
