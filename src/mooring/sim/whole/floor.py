@@ -33,6 +33,8 @@ class Floor:
         #: When a workload was last changed, and when on-demand pods of it went.
         self._changed: dict[str, float] = {}
         self._went: defaultdict[str, list[float]] = defaultdict(list)
+        #: UIDs of pods whose class a person edited: they are where they are.
+        self._relabelled: set[str] = set()
         #: How a workload that is below its floor stands, and since when.
         self._below: dict[str, tuple[tuple[int, ...], float]] = {}
         self._managements: dict[str, tuple[Json, Management]] = {}
@@ -58,6 +60,8 @@ class Floor:
         """One fewer is on-demand: it goes, or it was relabelled."""
         if old is None or not _counts(old) or (event != "DELETED" and new is not None and _counts(new)):
             return
+        if event != "DELETED" and new is not None and podstate.active(new):
+            self._relabelled.add(new["metadata"]["uid"])
         workload = workload_of(old, self._watch.store)
         if workload is not None:
             self._went[workload["metadata"]["name"]].append(self._watch.now)
@@ -71,7 +75,14 @@ class Floor:
             return None
         replicas = int(workload["spec"].get("replicas", 1))
         pods = [p for p in self._watch.pods(SHOP, workload["metadata"]["name"]) if podstate.active(p)]
-        return management.target.on_demand(replicas), sum(map(_counts, pods)), max(0, replicas - len(pods))
+        return management.target.on_demand(replicas), sum(map(self._has, pods)), max(0, replicas - len(pods))
+
+    def _has(self, pod: Json) -> bool:
+        """Is it on on-demand, for all that Mooring can see?"""
+        if pod["metadata"]["uid"] not in self._relabelled:
+            return _counts(pod)
+        node = self._watch.store.find(Kind.NODE, "", podstate.node_of(pod))
+        return node is not None and podstate.labels_of(node).get(CAPACITY_LABEL) != "spot"
 
     def _management(self, workload: Json) -> Management:
         """What is stored is never changed in place: the same object asks for the same."""
