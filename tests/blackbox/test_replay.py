@@ -1,6 +1,8 @@
 """O6: what entered the engine is recorded, and replays to the same instructions, bit for bit."""
 
 import json
+import struct
+import zlib
 
 import msgspec
 import pytest
@@ -294,6 +296,70 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path):
         list(read([b"\x93\x01\x02\x03"]))
     with pytest.raises(BadRecordError, match=r"record 1.*instruction"):
         list(read([msgspec.msgpack.encode(("turn", 1.0, 1, [("Outcome", {})], []))]))
+
+
+def turn(events, *, now=1.0, decisions=1):
+    return ["turn", now, decisions, events, []]
+
+
+def turns(events=2, flags=None, uids=(A_UID, A_UID), whole=None):
+    """A record of format 4: one turn with so many pods told in brief."""
+    flags = msgspec.msgpack.Ext(2, b"\0\0") if flags is None else flags
+    return ["turns", [[1.0, 1, events, []]], whole, [list(uids), ["1", "2"], flags, [], [], [], [], [], []]]
+
+
+#: Records that no Mooring writes, by what is wrong with them. The first two were tracebacks.
+MALFORMED = {
+    "more pods than can be counted": turn(2**63),
+    "flags that are no bytes": turns(flags=[0, 0]),
+    "fewer than no pods": turn(-1),
+    "more pods than there are": turns(events=3),
+    "fewer flags than pods": turns(flags=msgspec.msgpack.Ext(2, b"\0")),
+    "columns that are too few": turns(whole=[[]]),
+    "a list with more objects than there are": turn([("Listed", "Node", 7)]),
+    "a list with fewer objects than none": turn([("Listed", "Node", -1)]),
+    "a shape that was not given": turn([("Pod", ["a", "p", "u", "1", 99, None, *[""] * 3])]),
+    "a shape that is none": ["shared", [[2, "PodShape", {"labels": 1}]]],
+    "a number that is none": ["shared", [["2", "PodShape", {}]]],
+    "a time that cannot be written": turn(0, now=1e308),
+    "a time that is none": turn(0, now=float("nan")),
+    "decisions that are none": turn(0, decisions=-1),
+    "a write to an index that is not there": ["written", "SomeBook", b""],
+    "a write that is none": ["written", "SlotBook", b"\x01"],
+    "a kind that is not there": ["part", "Secret", []],
+    "an event without a name": turn([[]]),
+    "an empty record": [],
+    "no record": None,
+}
+
+
+@pytest.mark.parametrize("wrong", MALFORMED)
+def test_a_malformed_record_is_damage_with_its_place_and_time(wrong, tmp_path):
+    """Whatever a record says: one error that names part, byte and time, and exit 2; never a traceback."""
+    bad = reframed(
+        RESTART, tmp_path / "bad.blackbox", [*records_of(RESTART)[:9], msgspec.msgpack.encode(MALFORMED[wrong])]
+    )
+    begins = frames_of(bad)[-2]
+    words = rf"part 0 is damaged at byte {begins}: record 10: .*, after 2026-.*Z; up to there equal: "
+    with pytest.raises(UserError, match=words) as error:
+        run("replay", bad)
+    assert error.value.code == 2
+
+
+@pytest.mark.parametrize("record", [b"\x93\x01", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode(["memory", b"\xc1"])])
+def test_what_is_redacted_is_read_with_the_same_care(record, tmp_path):
+    bad = reframed(RESTART, tmp_path / "bad.blackbox", [*records_of(RESTART)[:9], record])
+    with pytest.raises(UserError, match=rf"part 0 is damaged at byte {frames_of(bad)[-2]}: record 10: "):
+        run("blackbox", "redact", bad, "--names", "--to", tmp_path / "redacted")
+    assert not (tmp_path / "redacted").exists()
+
+
+def test_a_part_that_is_no_stream_is_damaged_there(tmp_path):
+    frame = b"no zlib"
+    data = header_line(RecordingFile(RESTART).header)
+    (tmp_path / "bad.blackbox").write_bytes(data + struct.pack(">II", len(frame), zlib.crc32(frame)) + frame)
+    with pytest.raises(UserError, match=rf"part 0 is damaged at byte {len(data)}: Error -3.*, after 2026-"):
+        run("replay", tmp_path / "bad.blackbox")
 
 
 def test_the_format_of_another_version_is_named(tmp_path):

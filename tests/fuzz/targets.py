@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from aiohttp import web
@@ -28,10 +29,12 @@ from mooring.clients.wire.kube import KINDS, decode
 from mooring.clients.wire.placement import placement
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.recording import reading
+from mooring.core.engine.recording.brief import Batch
+from mooring.core.engine.recording.records import PART, Writer
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.unknown import unknown
-from mooring.core.model.cluster import Node, Pod, PodShape
-from mooring.core.model.events import Seen
+from mooring.core.model.cluster import Node, Owner, Pod, PodShape
+from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, HOME, LEAVING, RESERVED_TAINT, Mark, read_mark, write_mark, write_marks
 from mooring.core.model.tidb import TidbCluster
@@ -323,7 +326,7 @@ def _recordings() -> Iterator[Target]:
 
     def records(body: bytes) -> None:
         try:
-            made = json.loads(body)
+            made = json.loads(body, object_hook=_bytes_again)
             packed = [msgspec.msgpack.encode(one) for one in (made if isinstance(made, list) else [made])]
         except (ValueError, OverflowError, RecursionError):
             return  # no JSON, or no number of msgpack's
@@ -335,7 +338,33 @@ def _recordings() -> Iterator[Target]:
     shared = [one for one in said if one[0] == "shared"]
     turns = [one for one in said if one[0] == "turn"]
     seeds = tuple(msgspec.json.encode([*shared, *turns[at : at + 4]]) for at in range(0, len(turns), 4))
-    yield Target("recording records", seeds, records, bad)
+    yield Target("recording records", (*seeds, *[_in_columns()] * len(seeds)), records, bad)
+
+
+def _in_columns() -> bytes:
+    """Format 4: pods that are told whole, then in brief, as shapes and owners by number, and a list ahead of its turn."""
+    made, writer, shape, batch = World(), Writer(), PodShape(labels={"app": "x"}), Batch()
+    made.apply(Listed(Kind.POD, ()))
+    owner = Owner("ReplicaSet", "x", "r1")
+    pods = [Pod("a", f"p{i}", str(UUID(int=i + 1)), "1", shape, owner if i else None) for i in range(4)]
+    moved = [msgspec.structs.replace(pod, resource_version="2", ready=True) for pod in pods]
+    same = [msgspec.structs.replace(pod, resource_version="3") for pod in moved]
+    for now, these in enumerate((pods, moved, same)):
+        events = [Seen(Kind.POD, pod) for pod in these]
+        batch.add(float(now), 1, events, [], [made.apply(event) for event in events])
+    batch.add(4.0, 1, [Listed(Kind.NODE, tuple(Node(f"n{i}", f"u{i}", "1") for i in range(PART + 1)))], [])
+    said = map(msgspec.msgpack.decode, writer.turns(batch))
+    return msgspec.json.encode(list(said), enc_hook=lambda ext: {"ext": ext.code, "hex": bytes(ext.data).hex()})
+
+
+def _bytes_again(value: dict[str, Any]) -> Any:
+    """What msgpack has and JSON has not."""
+    try:
+        return (
+            msgspec.msgpack.Ext(value["ext"], bytes.fromhex(value["hex"])) if value.keys() == {"ext", "hex"} else value
+        )
+    except (TypeError, ValueError, OverflowError):
+        return value
 
 
 def _small(snapshot: schema.Snapshot) -> schema.Snapshot:

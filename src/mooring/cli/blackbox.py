@@ -80,11 +80,8 @@ def redact(
 
     Example: mooring blackbox redact mooring.blackbox --names --to report.blackbox
     """
-    from msgspec import DecodeError
-
-    from mooring.core.engine.recording.records import BadRecordError
     from mooring.core.engine.recording.replay import Replay
-    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
+    from mooring.process.blackbox.file import RecordingFile
     from mooring.process.blackbox.playback import Playback
     from mooring.process.blackbox.redact import redact as write
 
@@ -96,10 +93,6 @@ def redact(
         different = next((found for one in played.records if (found := replay.put(one)) is not None), None)
     except OSError as error:
         raise UserError(f"{error.filename or file}: {error.strerror or error}") from None
-    except BadRecordingError as error:
-        raise UserError(str(error)) from None
-    except (BadRecordError, DecodeError) as error:
-        raise UserError(f"{file}: {error}") from None
     words = f", {replaced} words replaced" if names else ""
     note(f"mooring: {Path(to).stat().st_size} bytes in {to}{words}")
     if different is not None:

@@ -19,7 +19,9 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from mooring.core.engine.recording.records import BadRecordError
 from mooring.core.model.exits import UserError
+from mooring.core.model.marks import Moment
 
 MAGIC: Final = "mooring-blackbox"
 #: 1: one part, whole pods, no checkpoints. 2: of a pod what moved since it was written; 3: since the turn began.
@@ -45,9 +47,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     mooring: str
     identity: str
     #: When this part begins.
-    started_at: float
+    started_at: Moment
     #: Parts of one process have this in common, and are numbered from 0.
-    process_at: float = 0.0
+    process_at: Moment = 0.0
     number: int = 0
     #: The settings that decide, as in a file of settings; no addresses and no secrets.
     settings: dict[str, Any]
@@ -62,11 +64,13 @@ class NotBegunError(BadRecordingError):
 
 
 class DamagedError(BadRecordingError):
-    """What was written whole is not whole any more; says where. Everything before it was read."""
+    """What was written whole is not whole any more, or is none of our records; says where. Everything before it was
+    read."""
 
-    def __init__(self, part: "Part", where: str) -> None:
-        super().__init__(f"{part.path}: {where}")
+    def __init__(self, part: "Part", words: str, at: int | None = None) -> None:
         self.number = part.header.number
+        where = "" if at is None else f"part {self.number} is damaged at byte {at}"
+        super().__init__(f"{part.path}: {where}{': ' if where and words else ''}{words}")
 
 
 class FrameWriter:
@@ -99,6 +103,19 @@ class Part:
         self.next: int | None = None
         #: Bytes at its end that are no whole frame: the process was killed while it wrote. Known after `records`.
         self.cut_off = 0
+        #: Where the frame begins that `records` read last.
+        self._at = start
+
+    @contextlib.contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """`DamagedError` instead of `BadRecordError`: with the place of that record in the file."""
+        try:
+            yield
+        except BadRecordError as error:
+            for number, _ in enumerate(self.records(), 1):
+                if number == error.number:
+                    break
+            raise DamagedError(self, str(error), self._at) from error
 
     def records(self) -> Iterator[bytes]:
         """Up to the last whole one. `DamagedError`: something is wrong before the end."""
@@ -108,9 +125,9 @@ class Part:
             try:
                 buffer += stream.decompress(chunk, LONGEST)
             except zlib.error as error:
-                raise BadRecordingError(f"{self.path}: {error}") from None
+                raise DamagedError(self, str(error), self._at) from None
             if stream.unconsumed_tail:
-                raise BadRecordingError(f"{self.path}: a frame holds more than {LONGEST >> 20} MB")
+                raise DamagedError(self, f"a frame holds more than {LONGEST >> 20} MB", self._at)
             at = 0
             while len(buffer) - at >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(buffer, at)
@@ -130,9 +147,10 @@ class Part:
                 chunk = _frame(data, at, end)
                 if chunk is None:
                     if self.next is not None or not _is_cut_off(data, at, end):
-                        raise DamagedError(self, f"part {self.header.number} is damaged at byte {at}")
+                        raise DamagedError(self, "", at)
                     self.cut_off = end - at
                     return
+                self._at = at
                 at += _FRAME.size + len(chunk)
                 yield chunk
 

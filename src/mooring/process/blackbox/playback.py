@@ -1,16 +1,15 @@
 """A recording, and an engine that is as the recorded one was: at its start, or at a checkpoint in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import inf
 
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.recording.checkpoint import restore
+from mooring.core.engine.recording.checkpoint import Writable, restore
 from mooring.core.engine.recording.reading import read, read_from_checkpoint
 from mooring.core.engine.recording.records import Record
-from mooring.core.engine.recording.remembering import BadMemoryError
 from mooring.core.world.kept import pod_by_uid
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, DamagedError, Part, RecordingFile
@@ -25,6 +24,8 @@ class Playback:
         self.config = config_of(recording)
         self.engine: Engine = engine_of(self.config, capabilities(self.config))
         self._known = pod_by_uid(self.engine.world) if recording.header.format >= SINCE_WORLD else None
+        indexes = self.engine.world.indexes.by_class
+        self._writes = {of.__name__: index.write_class for of, index in indexes.items() if isinstance(index, Writable)}
         #: Parts whose checkpoint cannot be read: what is in them was not played.
         self.damaged: list[DamagedError] = []
         parts = recording.parts
@@ -34,7 +35,7 @@ class Playback:
             if after is not None:
                 #: When what is played begins.
                 self.started_at = parts[place].header.started_at
-                rest = (read(part.records(), self._known) for part in parts[place + 1 :])
+                rest = (self._read(part) for part in parts[place + 1 :])
                 #: Each is to be put into the engine before the next is asked for.
                 self.records: Iterator[Record] = chain(after, chain.from_iterable(rest))
                 return
@@ -42,11 +43,15 @@ class Playback:
             iter(self.damaged), BadRecordingError(f"{recording.path}: no part of it begins with a whole checkpoint")
         )
 
+    def _read(self, part: Part) -> Iterator[Record]:
+        return _naming_damage(part, read(part.records(), self._known, self._writes))
+
     def _begin(self, part: Part) -> Iterator[Record] | None:
         if not part.header.number:
-            return read(part.records(), self._known)
+            return self._read(part)
         try:
-            found = read_from_checkpoint(part.records(), self._known)
+            with part.naming_damage():
+                found = read_from_checkpoint(part.records(), self._known, self._writes)
         except DamagedError as error:
             self.damaged.append(error)
             found = None
@@ -55,12 +60,17 @@ class Playback:
         checkpoint, after = found
         try:
             restore(self.engine, checkpoint)
-        except (BadMemoryError, msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:  # it may say anything: what fails then is its fault
             made_by = f"Mooring {part.header.mooring}"
             raise BadRecordingError(
                 f"{part.path}: its checkpoint, of {made_by}, is none of this version: {error}"
-            ) from None
-        return after
+            ) from error
+        return _naming_damage(part, after)
+
+
+def _naming_damage(part: Part, records: Iterable[Record]) -> Iterator[Record]:
+    with part.naming_damage():
+        yield from records
 
 
 def config_of(recording: RecordingFile) -> Config:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.history import HistoryEntry
-from mooring.core.engine.recording.records import BadRecordError, Record, Turn
+from mooring.core.engine.recording.records import Record, Turn
 from mooring.core.engine.recording.replay import Difference, Replay
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.resolve import resolve
@@ -129,8 +129,6 @@ def play(file: str, until: str, say: Callable[[str], None]) -> tuple[Played, Dif
         different = played.run()
     except OSError as error:
         raise UserError(f"{file}: {error.strerror or error}") from None
-    except BadRecordError as error:
-        raise UserError(f"{file}: {error}") from None
     for damaged in played.damaged:
         say(f"mooring: {damaged}, in its checkpoint; played from {rfc3339_milli(played.started_at)}")
     if cut_off := played.recording.cut_off:

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -23,7 +23,8 @@ from mooring.capabilities.fleet.live.ledger import DECISIONS
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, seal
 from mooring.capabilities.fleet.live.settings import TEMPLATE, FleetSettings, parse_settings
 from mooring.capabilities.fleet.live.store import packed, unpacked
-from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, create, header_line
+from mooring.core.engine.recording.reading import naming
+from mooring.process.blackbox.file import FrameWriter, Header, Part, RecordingFile, create, header_line
 
 _LOGIN: Final = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=[Bb]earer )[\w.~+/-]{8,}=*")
 _WORD: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9]+")
@@ -34,6 +35,7 @@ _EXAMPLES: Final = frozenset({"demo", "web", "shop", "prod"})
 #: Where the words are that decisions and records are made of.
 _OURS: Final = ("core", "capabilities", "clients/wire", "process/settings", "process/blackbox")
 Rewrite = Callable[[str], str]
+T = TypeVar("T")
 
 
 def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
@@ -43,8 +45,9 @@ def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
     if names:
         found: set[str] = set()
         for part in recording.parts:
-            for record in (msgspec.to_builtins(part.header), *map(msgspec.msgpack.decode, part.records())):
-                _walk(record, lambda text: _collect(text, found))
+            _walk(msgspec.to_builtins(part.header), lambda text: _collect(text, found))
+            for _ in _each_record(part, lambda record: _walk(record, lambda text: _collect(text, found))):
+                pass
         pseudonyms = _pseudonyms(found)
         replaced = len(pseudonyms)
 
@@ -53,8 +56,8 @@ def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
 
         digests: dict[str, str] = {}
         for part in recording.parts:
-            for record in part.records():
-                _each_dict(msgspec.msgpack.decode(record), lambda one: digests.update(_digests(one, renamed)))
+            for _ in _each_record(part, lambda one: _each_dict(one, lambda d: digests.update(_digests(d, renamed)))):
+                pass
         pseudonyms.update(digests)
         rewrite = cache(renamed)
 
@@ -74,9 +77,18 @@ def _write(recording: RecordingFile, file: BinaryIO, rewrite: Rewrite) -> None:
         file.write(header_line(header))
         frames = FrameWriter()
         file.writelines(
-            frames.frame([msgspec.msgpack.encode(_walk(msgspec.msgpack.decode(record), rewrite))])
-            for record in part.records()
+            frames.frame([record])
+            for record in _each_record(part, lambda record: msgspec.msgpack.encode(_walk(record, rewrite)))
         )
+
+
+def _each_record(part: Part, of: Callable[[Any], T]) -> Iterator[T]:
+    """What `of` makes of each. `DamagedError`: one of them is none of ours."""
+    with part.naming_damage():
+        for number, record in enumerate(part.records(), 1):
+            with naming(number):
+                made = of(msgspec.msgpack.decode(record))
+            yield made
 
 
 def _walk(value: Any, rewrite: Rewrite) -> Any:

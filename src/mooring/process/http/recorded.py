@@ -6,7 +6,7 @@ open; the scrubber goes through frames that were made before, and a question is 
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any, Final
@@ -101,9 +101,14 @@ def _ignore(_: str, __: Exception) -> None:
 
 def _times(recording: RecordingFile, until: float) -> list[float]:
     """When its turns were."""
-    found = (at for part in recording.parts for at in turn_times(part.records()))
-    times = list(takewhile(lambda at: at <= until, found))
+    times = list(takewhile(lambda at: at <= until, _turn_times(recording)))
     return times or [recording.header.started_at]
+
+
+def _turn_times(recording: RecordingFile) -> Iterator[float]:
+    for part in recording.parts:
+        with part.naming_damage():
+            yield from turn_times(part.records())
 
 
 async def serve(recording: RecordingFile, until: float, listener: socket.socket, say: Callable[[str], None]) -> None:

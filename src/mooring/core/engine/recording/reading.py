@@ -7,8 +7,9 @@ in columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, repeat
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from mooring.core.model.events import (
 )
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import Moment
 from mooring.core.model.reasons import Reason
 
 _PLAIN: Final = (
@@ -48,6 +50,12 @@ T = TypeVar("T")
 Moves = Iterator[tuple[str, str, Moved | None]]
 #: The row of a pod, by uid.
 Known = Callable[[str], Pod | None]
+#: The class of the writes to an index, by its name.
+WriteClasses = Mapping[str, type[msgspec.Struct]]
+#: How many of something there are.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+_moment: Final = msgspec.msgpack.Decoder(Moment)
+_count: Final = msgspec.msgpack.Decoder(Count)
 _NIL: Final = msgspec.msgpack.encode(None)
 _raw: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.msgpack.Decoder(str)
@@ -75,8 +83,8 @@ _outcome: Final[Mapping[str, Any]] = {
 class _RecordReader:
     """What was read ahead of the turns that use it."""
 
-    def __init__(self, known: Known | None) -> None:
-        self._known = known
+    def __init__(self, known: Known | None, writes: WriteClasses | None) -> None:
+        self._known, self._writes = known, writes
         self._parts: dict[Kind, list[Object]] = {}
         self._shapes: dict[int, PodShape] = {}
         self._owners: dict[int, Owner] = {}
@@ -106,7 +114,7 @@ class _RecordReader:
             case Tag.MEMORY:
                 self._memory.append(msgspec.msgpack.decode(rest[0], type=bytes))
             case Tag.END:
-                made = Checkpoint(msgspec.msgpack.decode(rest[0], type=float), self._kept, self._memory)
+                made = Checkpoint(_moment.decode(rest[0]), self._kept, self._memory)
                 self._kept, self._memory = {}, []
                 yield made
             case Tag.SHARED:
@@ -116,7 +124,7 @@ class _RecordReader:
                     else:
                         self._shapes[msgspec.msgpack.decode(number, type=int)] = _shape.decode(value)
             case Tag.WRITTEN:
-                yield Written(_text.decode(rest[0]), msgspec.msgpack.decode(rest[1], type=bytes))
+                yield self._written(_text.decode(rest[0]), msgspec.msgpack.decode(rest[1], type=bytes))
             case Tag.TURN:
                 yield self._turn(rest)
             case Tag.TURNS:
@@ -137,16 +145,23 @@ class _RecordReader:
 
     def _turn(self, rest: list[msgspec.Raw], whole: Iterator[Pod] = iter(()), moves: "Moves" = iter(())) -> Turn:
         now, decisions, events, instructions = rest
-        told = msgspec.msgpack.decode(events, type=list[msgspec.Raw] | int)
+        told = msgspec.msgpack.decode(events, type=list[msgspec.Raw] | Count)
         taken = repeat(_BRIEF, told) if isinstance(told, int) else told
         if self._known is not None:
             self._pods = {}
         return Turn(
-            msgspec.msgpack.decode(now, type=float),
-            msgspec.msgpack.decode(decisions, type=int),
+            _moment.decode(now),
+            _count.decode(decisions),
             tuple(self._next_event(event, whole, moves) for event in taken),
             _instructions.decode(instructions),
         )
+
+    def _written(self, index: str, write: bytes) -> Written:
+        if self._writes is None:
+            return Written(index, write)
+        if index not in self._writes:
+            raise BadRecordError(f"there is no index {index} to write to")
+        return Written(index, msgspec.msgpack.decode(write, type=self._writes[index]))
 
     def _next_event(self, event: bytes | msgspec.Raw, whole: Iterator[Pod], moves: "Moves") -> Event:
         match bytes(event):
@@ -175,10 +190,12 @@ class _RecordReader:
                 return Seen(kind, _objects[kind].decode(fields[2]))
             case "Listed":
                 kind = _kind.decode(fields[1])
-                inside = msgspec.msgpack.decode(fields[2], type=list[msgspec.Raw] | int | None)
+                inside = msgspec.msgpack.decode(fields[2], type=list[msgspec.Raw] | Count | None)
                 if isinstance(inside, list):
                     return Listed(kind, tuple(map(_objects[kind].decode, inside)))
                 parts = self._parts.get(kind, [])
+                if inside is not None and inside > len(parts):
+                    raise BadRecordError(f"a list names {inside} objects, and there are {len(parts)}")
                 listed = Listed(kind, tuple(parts[:inside]))
                 del parts[:inside]
                 if kind is Kind.POD:
@@ -229,27 +246,29 @@ class _RecordReader:
         return Pod(**fields)
 
 
-def read(records: Iterable[bytes], known: Known | None = None) -> Iterator[Record]:
+def read(records: Iterable[bytes], known: Known | None = None, writes: WriteClasses | None = None) -> Iterator[Record]:
     """Turns and writes, in their order. `known`: of the world that they are put into; None: written in an older format.
     `BadRecordError`: one is not what this version can read."""
-    return _rest(_RecordReader(known), enumerate(records, 1))
+    return _rest(_RecordReader(known, writes), enumerate(records, 1))
 
 
 def turn_times(records: Iterable[bytes]) -> Iterator[float]:
-    for record in records:
-        if record.startswith(_TURNS):
-            for turn in _raw.decode(_raw.decode(record)[1]):
-                yield msgspec.msgpack.decode(_raw.decode(turn)[0], type=float)
-        elif record.startswith(_DEFERRED[0]):
-            yield msgspec.msgpack.decode(_raw.decode(record)[1], type=float)
+    """When the turns were. `BadRecordError` as above."""
+    for number, record in enumerate(records, 1):
+        with naming(number):
+            if record.startswith(_TURNS):
+                for turn in _raw.decode(_raw.decode(record)[1]):
+                    yield _moment.decode(_raw.decode(turn)[0])
+            elif record.startswith(_DEFERRED[0]):
+                yield _moment.decode(_raw.decode(record)[1])
 
 
 def read_from_checkpoint(
-    records: Iterable[bytes], known: Known | None = None
+    records: Iterable[bytes], known: Known | None = None, writes: WriteClasses | None = None
 ) -> tuple[Checkpoint, Iterator[Record]] | None:
     """The checkpoint that these records begin with, and what was recorded after it was captured. None: it is not
     whole."""
-    reader, after, numbered = _RecordReader(known), [], enumerate(records, 1)
+    reader, after, numbered = _RecordReader(known, writes), [], enumerate(records, 1)
     for number, record in numbered:
         if record.startswith(_DEFERRED):
             after.append((number, record))
@@ -266,10 +285,19 @@ def _rest(reader: "_RecordReader", numbered: Iterable[tuple[int, bytes]]) -> Ite
 
 
 def _take(reader: "_RecordReader", number: int, record: bytes) -> Iterator[Record | Checkpoint]:
-    try:
+    with naming(number):
         yield from reader.take(record)
-    except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
-        raise BadRecordError(f"record {number}: {error}") from None
+
+
+@contextmanager
+def naming(number: int) -> Iterator[None]:
+    """Whatever is raised while a record is read says that it is not one of ours: there is no list of what may be."""
+    try:
+        yield
+    except Exception as error:
+        is_said = isinstance(error, ValueError | msgspec.MsgspecError)
+        words = str(error) if is_said else f"{type(error).__name__}: {error}"
+        raise BadRecordError(f"record {number}: {words}", number) from error
 
 
 def _next(rest: Iterator[T]) -> T:

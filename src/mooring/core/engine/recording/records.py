@@ -112,14 +112,19 @@ class Written(msgspec.Struct, frozen=True):
     """A write to an index of the world, between two turns, from outside the engine."""
 
     index: str
-    write: bytes
+    #: Bytes, where the classes of writes were not given to the reader.
+    write: Any
 
 
 Record = Turn | Written
 
 
 class BadRecordError(ValueError):
-    """What cannot be read, in words."""
+    """What cannot be read, in words, and the number of the record in its part, from 1 on; 0: not known yet."""
+
+    def __init__(self, words: str, number: int = 0) -> None:
+        super().__init__(words)
+        self.number = number
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
