@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mooring.install.manifests import Install, network_policies
 from mooring.install.rights import rules
 from mooring.lab.cluster import Lab
 from mooring.lab.tools import find_tools
@@ -78,3 +79,54 @@ def test_a_release_comes_changes_goes_back_and_goes(lab: Lab, namespace: str, he
     until(lambda: not lab.kubectl("get", KINDS, *there, "-l", OURS, "-o", "name").strip())
     assert not lab.kubectl("get", EVERYWHERE, "-l", OURS, "-o", "name").strip()
     assert json.loads(helm("list", "-A", "-o", "json")) == []
+
+
+@pytest.fixture
+def api_servers(lab: Lab) -> Iterator[tuple[str, ...]]:
+    """This control plane does not say where its API servers are: said in its place, with others that are none."""
+    for name, kind, service, address in (
+        ("four", "IPv4", "kubernetes", "10.0.0.2"),
+        ("six", "IPv6", "kubernetes", "fd00::1"),
+        ("other", "IPv4", "other", "10.0.0.9"),
+    ):
+        made = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service, "chart": "test"}},
+            "addressType": kind,
+            "endpoints": [{"addresses": [address]}],
+        }
+        lab.kubectl("apply", "-n", "default", "-f", "-", input=json.dumps(made))
+    yield "10.0.0.2/32", "fd00::1/128"
+    lab.kubectl("delete", "endpointslices", "-n", "default", "-l", "chart=test")
+
+
+def webhook_peers(policy) -> list[dict] | None:
+    (rule,) = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == 9443]
+    return rule.get("from")
+
+
+def test_the_webhook_is_open_to_the_api_servers_that_the_cluster_names(
+    lab: Lab, namespace: str, helm: Callable[..., str], api_servers: tuple[str, ...]
+):
+    """Line 10 of issue 21: as `mooring manifests` makes it; what an administrator says goes before it."""
+    there = ("m", str(CHART), "-n", namespace, "--set=features.mix=true")
+
+    def installed():
+        policy = json.loads(lab.kubectl("get", "networkpolicy", "mooring", "-n", namespace, "-o", "json"))
+        for peer in webhook_peers(policy) or ():
+            peer.get("podSelector", {}).get("matchLabels", {}).pop("app.kubernetes.io/instance", None)
+        return webhook_peers(policy)
+
+    def wanted(**more):
+        (policy,) = network_policies(Install(image="x", features=frozenset({"mix"}), **more))
+        return webhook_peers(policy)
+
+    notes = helm("install", *there)
+    assert "open to these API servers alone: 10.0.0.2/32,fd00::1/128" in notes
+    assert installed() == wanted(api_servers=api_servers)
+    helm("upgrade", *there, "--set=networkPolicy.nodeCidrs={10.0.0.0/16}")
+    assert installed() == wanted(node_cidrs=("10.0.0.0/16",))
+    assert "9443" not in helm("upgrade", *there, "--set=networkPolicy.webhookOpenToAll=true")
+    assert installed() is None
+    helm("uninstall", "m", "-n", namespace)

@@ -1,11 +1,19 @@
 """Secrets in no output, and a finding for every setting that leaves a way in."""
 
+import asyncio
+import contextlib
+import io
+
 import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from mooring.cli.manifests import manifests
 from mooring.cli.output import note, print_table
 from mooring.cli.run import run
 from mooring.clients.ports import NotFoundError, RefusedError
+from mooring.core.model.exits import UserError
 from mooring.core.model.finding import Level
 from mooring.install.doctor.safety import reach, unsafe
 from mooring.install.manifests import Install, network_policies
@@ -42,9 +50,11 @@ def test_doctor_names_unsafe_settings(code, setting):
 class Installed:
     """A cluster in which Mooring is installed with these network policies."""
 
-    def __init__(self, *policies, labels=None, error=None, slices=()):
+    def __init__(self, *policies, labels=None, error=None, slices=(), release=""):
         template = {"metadata": {"labels": labels or {"app.kubernetes.io/name": "mooring", "more": "x"}}}
-        self._there = {"deployments": [{"spec": {"template": template}}], "networkpolicies": list(policies)}
+        metadata = {"annotations": {"meta.helm.sh/release-name": release}} if release else {}
+        deployment = {"metadata": metadata, "spec": {"template": template}}
+        self._there = {"deployments": [deployment], "networkpolicies": list(policies)}
         self._there["endpointslices"] = slices
         self._error = error
 
@@ -54,9 +64,13 @@ class Installed:
         return {"items": self._there[path.partition("?")[0].rpartition("/")[2]]}
 
 
-def policy(*cidrs):
-    (made,) = network_policies(Install(image="x", features=frozenset({"mix"}), node_cidrs=cidrs))
+def policy(*cidrs, **more):
+    (made,) = network_policies(Install(image="x", features=frozenset({"mix"}), node_cidrs=cidrs, **more))
     return made
+
+
+def endpoints(*addresses):
+    return [{"endpoints": [{"addresses": [address]} for address in addresses]}, {"endpoints": None}]
 
 
 def other(**spec):
@@ -94,9 +108,13 @@ async def test_doctor_says_that_every_pod_reaches_the_webhook(policies, code):
 
 async def test_doctor_names_the_api_servers_it_sees():
     """MO807: the addresses behind the Service kubernetes; who may not read them is told the rest."""
-    there = [{"endpoints": [{"addresses": ["10.0.0.2"]}, {"addresses": ["10.0.0.1"]}]}, {"endpoints": None}]
+    there = endpoints("10.0.0.2", "10.0.0.1")
     (found,) = await reach(Installed(policy(), slices=there), Config(features={"mix": True}))
-    assert "they answer at 10.0.0.1, 10.0.0.2)" in found.fix
+    command, _, remark = found.fix.partition("   (")
+    assert command == (
+        "mooring manifests --network-policy --namespace mooring-system --features mix=true | kubectl apply -f -"
+    )
+    assert remark.startswith("API servers answer at 10.0.0.1, 10.0.0.2;")
 
     class Shut(Installed):
         async def raw(self, method, path, body=None):
@@ -106,17 +124,172 @@ async def test_doctor_names_the_api_servers_it_sees():
 
     (found,) = await reach(Shut(policy()), Config(features={"mix": True}))
     assert found.code == "MO807" and "answer at" not in found.fix
+    assert "--node-cidrs CIDR… |" in found.fix
+
+
+MOVED = endpoints("10.0.0.1", "10.0.9.9", "fd00::1")
+
+
+@pytest.mark.parametrize(
+    ("installed", "release", "command"),
+    [
+        (policy(api_servers=("10.0.0.1/32",)), "", "--features mix=true | kubectl apply -f -"),
+        (
+            policy(api_servers=("10.0.0.1/32",)),
+            "m",
+            "helm upgrade m deploy/chart/mooring -n mooring-system --reuse-values",
+        ),
+        (policy("10.0.0.0/24"), "", "--node-cidrs 10.0.0.0/24,10.0.9.9/32,fd00::1/128 | kubectl apply -f -"),
+        (policy("10.0.0.0/24"), "m", "--set 'networkPolicy.nodeCidrs={10.0.0.0/24,10.0.9.9/32,fd00::1/128}'"),
+        (other(podSelector={}), "", "--features mix=true | kubectl apply -f -"),
+    ],
+)
+async def test_doctor_says_that_an_api_server_has_moved(installed, release, command):
+    """MO807: it is shut out by the addresses of before, and pods would be admitted without a place."""
+    (found,) = await reach(Installed(installed, slices=MOVED, release=release), Config(features={"mix": True}))
+    assert (found.code, found.level) == ("MO807", Level.WARNING)
+    assert "10.0.9.9, fd00::1 reach 9443, where API servers are now" in found.seen
+    assert found.fix.partition("   (")[0].endswith(command)
+
+
+@pytest.mark.parametrize("cidrs", [("10.0.0.0/16", "fd00::/8"), ("10.0.0.1/32", "10.0.9.9/32", "fd00::1/128")])
+async def test_api_servers_that_are_let_in_are_no_finding(cidrs):
+    for made in (policy(*cidrs), policy(api_servers=cidrs)):
+        (found,) = await reach(Installed(made, slices=MOVED), Config(features={"mix": True}))
+        assert (found.level, found.code) == (Level.OK, "")
+
+
+async def test_what_a_block_leaves_out_is_not_let_in():
+    made = policy("10.0.0.0/16", "fd00::/8")
+    made["spec"]["ingress"][-1]["from"][-2]["ipBlock"]["except"] = ["10.0.9.0/24"]
+    (found,) = await reach(Installed(made, slices=MOVED), Config(features={"mix": True}))
+    assert "does not let 10.0.9.9 reach 9443" in found.seen
+
+
+@pytest.mark.parametrize("release", ["", "m"])
+async def test_the_command_of_an_open_port_closes_it_whatever_was_set(release):
+    (found,) = await reach(Installed(policy(), slices=MOVED, release=release), Config(features={"mix": True}))
+    command = found.fix.partition("   (")[0]
+    assert not release or command.endswith("--set 'networkPolicy.enabled=true,networkPolicy.webhookOpenToAll=false'")
+    assert "CIDR" not in command
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [({}, True), ({"node_cidrs": "10.0.0.0/16"}, False), ({"rights": True}, False), ({"features": ""}, False)],
+    [
+        ({}, True),
+        ({"network_policy": True}, True),
+        ({"node_cidrs": "10.0.0.0/16"}, False),
+        ({"webhook_open_to_all": True}, False),
+        ({"rights": True}, False),
+        ({"features": ""}, False),
+    ],
 )
-def test_an_open_webhook_port_is_a_visible_choice(capsys, more, said):
-    """`mooring manifests` with mix and without --node-cidrs: a remark, with the command that lists the addresses."""
+def test_an_open_webhook_port_is_a_visible_choice(capsys, monkeypatch, tmp_path, more, said):
+    """`mooring manifests` with mix, without --node-cidrs and without a cluster to ask: a remark and a comment, with the
+    command that lists the addresses."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     manifests(**{"features": "mix=true"} | more)
-    told = capsys.readouterr().err
-    assert told.count("\n") == (2 if said else 0) and ("kubectl get endpointslices -n default" in told) == said
+    told = capsys.readouterr()
+    assert told.err.count("\n") == (3 if said else 0) and ("kubectl get endpointslices -n default" in told.err) == said
+    assert told.out.startswith("# every pod reaches the webhook's port 9443: no cluster was asked") == said
+    webhook = [rule for o in yaml.safe_load_all(told.out) for rule in ingress(o) if rule["ports"][0]["port"] == 9443]
+    assert all("from" in rule for rule in webhook) == ("node_cidrs" in more or not webhook)
+
+
+def ingress(made):
+    return made["spec"]["ingress"] if made["kind"] == "NetworkPolicy" else []
+
+
+class Cluster:
+    """An API server that says where API servers are."""
+
+    def __init__(self, tmp_path, slices):
+        self._slices = slices
+        self.kubeconfig = tmp_path / "kubeconfig"
+
+    async def _answer(self, request):
+        if request.path == "/version":
+            return web.json_response({"gitVersion": "v1.36.3"})
+        assert request.path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+        assert request.query["labelSelector"] == "kubernetes.io/service-name=kubernetes"
+        if self._slices is None:
+            return web.json_response({"kind": "Status", "message": "forbidden"}, status=403)
+        return web.json_response({"items": self._slices})
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._answer)
+        self._server = TestServer(app)
+        await self._server.start_server()
+        named = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._server.port}"}}]}
+        context = {"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}
+        self.kubeconfig.write_text(yaml.safe_dump(named | context))
+        return self
+
+    async def __aexit__(self, *_):
+        await self._server.close()
+
+
+async def printed(**more):
+    """Of the command, which has a loop of its own: the rule of the webhook's port, and what was said."""
+    said, out = io.StringIO(), io.StringIO()
+
+    def call():
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+            manifests(features="mix=true", **more)
+
+    await asyncio.to_thread(call)
+    objects = list(yaml.safe_load_all(out.getvalue()))
+    (rule,) = [rule for o in objects for rule in ingress(o) if rule["ports"][0]["port"] == 9443]
+    return rule, said.getvalue(), objects
+
+
+TUNNEL = {"kubernetes.io/metadata.name": "kube-system"}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by flag", "by KUBECONFIG"])
+async def test_the_webhook_is_closed_to_all_but_the_api_servers_that_the_cluster_names(tmp_path, monkeypatch, named):
+    """Line 10 of issue 21: the API servers by their addresses, what carries their calls, and our own pods."""
+    async with Cluster(tmp_path, [*MOVED, {"endpoints": [{"addresses": ["api.example"]}]}]) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none") if named else str(cluster.kubeconfig))
+        given = {"kubeconfig": str(cluster.kubeconfig)} if named else {}
+        rule, said, objects = await printed(**given)
+        only = (await printed(network_policy=True, **given))[2]
+    ours, *tunnels = [peer for peer in rule["from"] if "podSelector" in peer]
+    assert ours == {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "mooring"}}}
+    assert [one["namespaceSelector"]["matchLabels"] for one in tunnels] == [TUNNEL, TUNNEL]
+    assert [one["podSelector"]["matchLabels"] for one in tunnels] == [
+        {"k8s-app": "konnectivity-agent"},
+        {"app": "konnectivity-agent"},
+    ]
+    blocks = [peer["ipBlock"]["cidr"] for peer in rule["from"] if "ipBlock" in peer]
+    assert blocks == ["10.0.0.1/32", "10.0.9.9/32", "fd00::1/128"]
+    assert "is open to the API servers of the kubeconfig's cluster alone: 10.0.0.1/32" in said
+    assert only == [o for o in objects if o["kind"] == "NetworkPolicy"]
+
+
+async def test_what_the_administrator_says_goes_before_what_the_cluster_says(tmp_path):
+    """`--node-cidrs` in place of the addresses found; `--webhook-open-to-all` closes nothing. Neither asks."""
+    async with Cluster(tmp_path, MOVED) as cluster:
+        asked = {"kubeconfig": str(cluster.kubeconfig)}
+        rule, said, _ = await printed(node_cidrs="10.1.0.0/16", **asked)
+        assert [peer["ipBlock"]["cidr"] for peer in rule["from"] if "ipBlock" in peer] == ["10.1.0.0/16"]
+        rule, more, _ = await printed(webhook_open_to_all=True, node_cidrs="10.1.0.0/16", **asked)
+        assert "from" not in rule
+        assert (said, more) == ("", "")
+
+
+@pytest.mark.parametrize("slices", [[], None], ids=["says nothing", "refuses"])
+async def test_a_cluster_that_does_not_say_leaves_it_open_or_fails(tmp_path, monkeypatch, slices):
+    """Named, and it refuses: nothing is printed that could be applied in its place."""
+    async with Cluster(tmp_path, slices) as cluster:
+        if slices is None:
+            with pytest.raises(UserError, match="forbidden"):
+                await printed(kubeconfig=str(cluster.kubeconfig))
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        rule, said, _ = await printed()
+    assert "from" not in rule and said.startswith("every pod reaches the webhook's port 9443: ")
 
 
 async def test_who_may_not_look_at_policies_is_told_so():

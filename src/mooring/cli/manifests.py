@@ -1,12 +1,13 @@
 """`mooring manifests`: everything that installs Mooring, as YAML for kubectl."""
 
+import asyncio
 import sys
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 import mooring
-from mooring.cli.connect import OwnNamespace
+from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.core.model.exits import UserError
@@ -29,20 +30,28 @@ def manifests(
     node_cidrs: Annotated[
         str, Parameter(help="CIDR[,CIDR…] of the nodes: API servers and schedulers on the host come from there.")
     ] = "",
+    webhook_open_to_all: Annotated[
+        bool, Parameter(negative="", help="Let every pod reach the webhook: the cluster is not asked for API servers.")
+    ] = False,
     http_tls_secret: Annotated[str, Parameter(help="A Secret with tls.crt and tls.key: else self-signed.")] = "",
     rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
+    network_policy: Annotated[bool, Parameter(negative="", help="Only the network policy: API servers moved.")] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Print Namespace, account, roles, Deployment, Services, budget, priority, webhooks, network and admission policy.
 
     Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl. Name every
-    feature that is to be on: what is not named is off, and without its rights.
+    feature that is to be on: what is not named is off, and without its rights. With mix, the cluster of the kubeconfig
+    is asked where its API servers are: the network policy lets only these reach the webhook.
 
     Example: mooring manifests --features handoff=true --image registry.example/mooring:0.2.0 | kubectl apply -f -
 
     Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """
     import yaml
+    from msgspec.structs import replace
 
     from mooring.install import manifests as made
     from mooring.process.settings.config import is_namespace
@@ -63,12 +72,31 @@ def manifests(
         replicas=replicas,
         sabakan_url=sabakan_url,
         node_cidrs=tuple(filter(None, (cidr.strip() for cidr in node_cidrs.split(",")))),
+        webhook_open_to_all=webhook_open_to_all,
         http_tls_secret=http_tls_secret,
     )
-    if (remark := made.open_to_all(install)) and not rights:
-        note(remark)
-    found = [o for o in made.manifests(install) if not rights or o["kind"] in made.RIGHTS]
+    remark = ""
+    if made.asks_for_callers(install) and (network_policy or not rights):
+        found, why = asyncio.run(_api_servers(kubeconfig, context))
+        install = replace(install, api_servers=found)
+        note(remark := made.remark(install, why))
+    only = (made.RIGHTS if rights else frozenset()) | (made.NETWORK if network_policy else frozenset())
+    objects = [o for o in made.manifests(install) if not only or o["kind"] in only]
     if output is Format.JSON:
-        print_json({"apiVersion": "v1", "kind": "List", "items": found})
+        print_json({"apiVersion": "v1", "kind": "List", "items": objects})
     else:
-        sys.stdout.write(yaml.safe_dump_all(found, sort_keys=False, width=120))
+        sys.stdout.writelines(f"# {line}\n" for line in remark.splitlines())
+        sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=120))
+
+
+async def _api_servers(kubeconfig: str, context: str) -> tuple[tuple[str, ...], str]:
+    """Where they are, or why that is not known. A cluster that was named must answer."""
+    from mooring.install.api_servers import api_servers
+
+    try:
+        async with connect(kubeconfig, context) as api:
+            return await api_servers(api), "the cluster does not say where its API servers are"
+    except UserError as error:
+        if kubeconfig or context:
+            raise
+        return (), f"no cluster was asked where its API servers are ({error})"

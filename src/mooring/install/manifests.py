@@ -24,6 +24,9 @@ TLS: Final = "/etc/mooring-http-tls"
 BLACKBOX: Final = "/var/lib/mooring/blackbox"
 #: The kinds that say who we are and what we may do.
 RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+NETWORK: Final = frozenset({"NetworkPolicy"})
+#: Pods that carry the calls of API servers where these reach the cluster through a tunnel; one label or the other.
+TUNNELS: Final = ("k8s-app", "app")
 
 Json = dict[str, Any]
 
@@ -36,6 +39,9 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     sabakan_url: str = ""
     #: Where nodes are: API servers call the webhook, and kubelets and schedulers on the host ask, from there.
     node_cidrs: tuple[str, ...] = ()
+    #: Without `node_cidrs`: where the cluster said that its API servers are. Neither: every pod reaches the webhook.
+    api_servers: tuple[str, ...] = ()
+    webhook_open_to_all: bool = False
     #: A Secret in the namespace with tls.crt and tls.key for the page; without it each replica makes a certificate.
     http_tls_secret: str = ""
     #: A Secret in the namespace whose key `token` readers of the page must bring.
@@ -231,7 +237,8 @@ def _service(install: Install, name: str, ports: dict[str, tuple[int, str]]) -> 
 
 def network_policies(install: Install) -> Iterable[Json]:
     """In: schedulers, Prometheus and replicas by their pods; the API server, schedulers on the host and kubelets come
-    from addresses of nodes, which `node_cidrs` names (none: they are not told apart). Out: what a feature talks to."""
+    from addresses of nodes, which `node_cidrs` names (none: the API servers by theirs, the others are not told apart).
+    Out: what a feature talks to."""
     ours = {"podSelector": {"matchLabels": labels()}}
     nodes = [{"ipBlock": {"cidr": cidr}} for cidr in install.node_cidrs]
     prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
@@ -240,7 +247,8 @@ def network_policies(install: Install) -> Iterable[Json]:
     if serving("extender", install.features):
         ingress.append(_from([scheduler, *nodes], EXTENDER))
     if serving("webhook", install.features):
-        ingress.append(_from([ours, *nodes] if nodes else [], WEBHOOK))
+        callers = [{"ipBlock": {"cidr": cidr}} for cidr in callers_of(install)]
+        ingress.append(_from([ours, *map(_tunnel, TUNNELS), *callers] if callers else [], WEBHOOK))
     yield _object(
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -257,12 +265,31 @@ def network_policies(install: Install) -> Iterable[Json]:
     )
 
 
-def open_to_all(install: Install) -> str:
-    """What to say of a webhook's port without `from`, with the command that lists where API servers mostly are."""
-    if install.node_cidrs or not serving("webhook", install.features):
-        return ""
+def callers_of(install: Install) -> tuple[str, ...]:
+    """The addresses that may call the webhook; none: all may."""
+    return () if install.webhook_open_to_all else install.node_cidrs or install.api_servers
+
+
+def asks_for_callers(install: Install) -> bool:
+    """Whether it is left to the cluster to say where its API servers are."""
+    return not (install.node_cidrs or install.webhook_open_to_all) and serving("webhook", install.features)
+
+
+def _tunnel(label: str) -> Json:
+    system = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+    return {"namespaceSelector": system, "podSelector": {"matchLabels": {label: "konnectivity-agent"}}}
+
+
+def remark(install: Install, why: str) -> str:
+    """Who reaches the webhook's port, where that was left to the cluster; `why` it did not say it."""
+    if install.api_servers:
+        return (
+            f"the webhook's port {WEBHOOK} is open to the API servers of the kubeconfig's cluster alone:"
+            f" {', '.join(install.api_servers)}; apply it there, and again when they move (doctor says when: MO807)"
+        )
     return (
-        f"every pod reaches the webhook's port {WEBHOOK}; name where API servers call from (--node-cidrs):\n"
+        f"every pod reaches the webhook's port {WEBHOOK}: {why};\n"
+        "  name the cluster (--kubeconfig, --context), or where API servers call from (--node-cidrs), mostly these:\n"
         "  kubectl get endpointslices -n default -l kubernetes.io/service-name=kubernetes"
         " -o jsonpath='{.items[*].endpoints[*].addresses[*]}'"
     )

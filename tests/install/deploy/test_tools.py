@@ -43,14 +43,27 @@ def without_settings_file(deployment):
 
 
 @pytest.mark.parametrize("on", [(), ("handoff",), ("mix", "home"), names()], ids=lambda on: "+".join(on) or "core")
-def test_the_chart_renders_what_the_manifests_say(helm, on):
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ((), {}),
+        (("nodeCidrs={10.0.0.0/16,fd00::/8}",), {"node_cidrs": ("10.0.0.0/16", "fd00::/8")}),
+        (
+            ("nodeCidrs={10.0.0.0/16}", "webhookOpenToAll=true"),
+            {"node_cidrs": ("10.0.0.0/16",), "webhook_open_to_all": True},
+        ),
+    ],
+    ids=["as it is", "node CIDRs", "open to all"],
+)
+def test_the_chart_renders_what_the_manifests_say(helm, on, given, more):
     """Object by object, field by field: `helm template` is `mooring manifests`, but for the settings file."""
-    ran = template(helm, *(f"--set=features.{name}=true" for name in on))
+    values = (f"--set=networkPolicy.{value}" for value in given)
+    ran = template(helm, *(f"--set=features.{name}=true" for name in on), *values)
     assert ran.returncode == 0, ran.stderr
     chart = {(o["kind"], o["metadata"]["name"]): bare(o) for o in yaml.safe_load_all(ran.stdout) if o}
     plain = {
         (o["kind"], o["metadata"]["name"]): bare(o)
-        for o in manifests(Install(image="mooring:0.2.0", features=frozenset(on)))
+        for o in manifests(Install(image="mooring:0.2.0", features=frozenset(on), **more))
         if o["kind"] != "Namespace"
     }
     assert set(chart) - set(plain) == {("ConfigMap", "mooring-config"), ("Pod", "mooring-doctor")}

@@ -50,5 +50,5 @@ _OURS: Final[dict[str, str]] = {
     "MO804": "The extender refuses every scheduler",
     "MO805": "pd-hosts allows any address",
     "MO806": "Credentials travel in plain text",
-    "MO807": "Every pod reaches the webhook's port",
+    "MO807": "The webhook's port is open to every pod, or closed to an API server",
 }

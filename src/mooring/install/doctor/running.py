@@ -105,7 +105,8 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
     except PortError as error:
         return [*found, skipped("webhooks", what, str(error))]
     seen = "a workload with a mode that does not exist was admitted: the call failed, and failurePolicy is Ignore"
-    fix = f"kubectl -n {namespace} get endpointslices,networkpolicies   (does the API server reach port 9443?)"
+    remark = "does the API server reach port 9443? if it calls from other addresses: nodeCidrs, or webhookOpenToAll"
+    fix = f"kubectl -n {namespace} get endpointslices,networkpolicies   ({remark})"
     return [*found, ill("webhooks", "MO402", what, seen, fix)]
 
 

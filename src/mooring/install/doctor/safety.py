@@ -1,7 +1,8 @@
 """Settings that work but are insecure: each has a code, and docs/security.md says what it guards against."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -9,6 +10,7 @@ from mooring.capabilities.registry import serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFoundError, PortError
 from mooring.core.model.finding import Finding, ill, skipped, well
+from mooring.install.api_servers import api_servers
 from mooring.process.http.status import is_loopback
 from mooring.process.settings.config import Config, host_port, host_ports
 
@@ -52,30 +54,80 @@ async def reach(api: HttpKubeApi, config: Config) -> list[Finding]:
     except PortError as error:
         return [skipped("webhooks", what, str(error))]
     _, port = host_port(config.listen_webhook, "listen-webhook")
+    try:
+        servers = await api_servers(api)
+    except PortError:
+        servers = ()
     for deployment in installed:
         pod = deployment["spec"]["template"]["metadata"].get("labels", {})
         guards = [policy["spec"] for policy in policies if _guards(policy["spec"], pod)]
-        rules = [rule for spec in guards for rule in spec.get("ingress", ()) if not rule.get("from")]
-        wide = not guards or any(_lets_in(rule, port) for rule in rules)
-        if wide:
+        every = [rule for spec in guards for rule in spec.get("ingress", ())]
+        rules = [rule for rule in every if _lets_in(rule, port)]
+        if not guards or not all(rule.get("from") for rule in rules):
             seen = f"its NetworkPolicy has no `from` for {port}" if guards else "no NetworkPolicy guards Mooring's pods"
-            fix = (
-                "helm upgrade … --set 'networkPolicy.nodeCidrs={CIDR}', or mooring manifests --node-cidrs CIDR …"
-                f" | kubectl apply -f -   (CIDR: the addresses that API servers call from{await _api_servers(api)})"
-            )
+            fix = _closing(deployment, config, servers)
             return [ill("webhooks", "MO807", what, f"{seen}: every pod can connect", fix, warning=True)]
+        blocks = _blocks(rules)
+        missing = [one for one in servers if not any(_holds(block, one) for block in blocks)]
+        if missing:
+            seen = f"its NetworkPolicy does not let {_bare(missing)} reach {port}, where API servers are now"
+            # Those that an administrator named are let in to the other ports, too.
+            named = [block["cidr"] for block in _blocks(rule for rule in every if rule not in rules)]
+            fix = _following(deployment, config, named, missing)
+            return [ill("webhooks", "MO807", "every API server reaches the webhook's port", seen, fix, warning=True)]
     return [well("webhooks", what)] if installed else []
 
 
-async def _api_servers(api: HttpKubeApi) -> str:
-    """The addresses behind the Service kubernetes, where they may be read."""
-    labels = urlencode({"labelSelector": "kubernetes.io/service-name=kubernetes"})
-    try:
-        slices = await api.raw("GET", f"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?{labels}")
-    except PortError:
-        return ""
-    found = [address for one in slices["items"] for end in one.get("endpoints") or () for address in end["addresses"]]
-    return f"; they answer at {', '.join(sorted(set(found)))}" if found else ""
+def _closing(deployment: Mapping[str, Any], config: Config, servers: Sequence[str]) -> str:
+    """The command that leaves the webhook's port to API servers alone."""
+    remark = "CIDR: the addresses that API servers call from; the chart: networkPolicy.nodeCidrs"
+    if servers:
+        remark = f"API servers answer at {_bare(servers)}; where they call from others: nodeCidrs, --node-cidrs"
+    if _release(deployment):
+        more = "" if servers else ",networkPolicy.nodeCidrs={CIDR…}"
+        given = f" --set 'networkPolicy.enabled=true,networkPolicy.webhookOpenToAll=false{more}'"
+    else:
+        given = "" if servers else " --node-cidrs CIDR…"
+    return f"{_install_again(deployment, config, given)}   ({remark})"
+
+
+def _following(deployment: Mapping[str, Any], config: Config, named: Sequence[str], missing: Sequence[str]) -> str:
+    """The command that lets them in: asked of the cluster again, or beside what an administrator named."""
+    listed = ",".join(dict.fromkeys([*named, *missing]))
+    if _release(deployment):
+        given = f" --set 'networkPolicy.nodeCidrs={{{listed}}}'" if named else ""
+    else:
+        given = f" --node-cidrs {listed}" if named else ""
+    return f"{_install_again(deployment, config, given)}   (until then they admit pods without asking mix)"
+
+
+def _install_again(deployment: Mapping[str, Any], config: Config, given: str) -> str:
+    """The network policy alone, or the release with its own values: the image stays."""
+    if release := _release(deployment):
+        return f"helm upgrade {release} deploy/chart/mooring -n {config.namespace} --reuse-values{given}"
+    on = ",".join(f"{name}=true" for name in sorted(config.on()))
+    own = f"mooring manifests --network-policy --namespace {config.namespace} --features {on}"
+    return f"{own}{given} | kubectl apply -f -"
+
+
+def _release(deployment: Mapping[str, Any]) -> str:
+    """Helm's name of it; "": it was installed by other means."""
+    return str(deployment.get("metadata", {}).get("annotations", {}).get("meta.helm.sh/release-name", ""))
+
+
+def _bare(cidrs: Sequence[str]) -> str:
+    return ", ".join(cidr.partition("/")[0] for cidr in cidrs)
+
+
+def _blocks(rules: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [peer["ipBlock"] for rule in rules for peer in rule.get("from") or () if "ipBlock" in peer]
+
+
+def _holds(block: Mapping[str, Any], single: str) -> bool:
+    """Whether the one address of a CIDR is in an `ipBlock`."""
+    address = ip_network(single).network_address
+    inside = [address in ip_network(cidr, strict=False) for cidr in (block["cidr"], *block.get("except", ()))]
+    return inside[0] and not any(inside[1:])
 
 
 def _guards(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
