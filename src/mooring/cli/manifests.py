@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -50,38 +50,33 @@ def manifests(
 
     Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """
-    import yaml
     from msgspec.structs import replace
 
     from mooring.install import manifests as made
-    from mooring.process.settings.config import is_namespace
-    from mooring.process.settings.features import UnknownFeatureError, parse_features
 
-    try:
-        switches, _ = parse_features(features)
-    except UnknownFeatureError as error:
-        raise UserError(f"--features: {error}") from None
-    if not 1 <= replicas <= 5:
-        raise UserError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
-    if not is_namespace(namespace):
-        raise UserError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
+    on = made.checked(features, replicas, namespace)
     install = made.Install(
         image=image,
         namespace=namespace,
-        features=frozenset(name for name, on in switches.items() if on),
+        features=on,
         replicas=replicas,
         sabakan_url=sabakan_url,
         node_cidrs=tuple(filter(None, (cidr.strip() for cidr in node_cidrs.split(",")))),
         webhook_open_to_all=webhook_open_to_all,
         http_tls_secret=http_tls_secret,
     )
+    kinds = (made.RIGHTS if rights else frozenset()) | (made.NETWORK if network_policy else frozenset())
     remark = ""
     if made.asks_for_callers(install) and (network_policy or not rights):
         found, why = asyncio.run(_api_servers(kubeconfig, context))
         install = replace(install, api_servers=found)
         note(remark := made.remark(install, why))
-    only = (made.RIGHTS if rights else frozenset()) | (made.NETWORK if network_policy else frozenset())
-    objects = [o for o in made.manifests(install) if not only or o["kind"] in only]
+    _print(made.manifests(install, kinds), remark, output)
+
+
+def _print(objects: list[dict[str, Any]], remark: str, output: Format) -> None:
+    import yaml
+
     if output is Format.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": objects})
     else:

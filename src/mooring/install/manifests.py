@@ -4,15 +4,18 @@ Two replicas, non-root, a read-only root file system, no capabilities, and the r
 Certificates are not here: the leader issues and rotates them, and writes the caBundle of the webhook configurations.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from mooring.capabilities.registry import serving
+from mooring.core.model.exits import UserError
 from mooring.install.policy import policy
 from mooring.install.rights import rules
 from mooring.process.admission.configurations import WebhookAddress, configurations
+from mooring.process.settings.config import is_namespace
+from mooring.process.settings.features import UnknownFeatureError, parse_features
 
 NAME: Final = "mooring"
 HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
@@ -48,8 +51,25 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     token_secret: str = "mooring-http"  # noqa: S105
 
 
-def manifests(install: Install) -> list[Json]:
-    """In the order in which they can be applied."""
+def checked(features: str, replicas: int, namespace: str) -> frozenset[str]:
+    """The features that are on; what cannot be installed is refused in words."""
+    try:
+        switches, _ = parse_features(features)
+    except UnknownFeatureError as error:
+        raise UserError(f"--features: {error}") from None
+    if not 1 <= replicas <= 5:
+        raise UserError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
+    if not is_namespace(namespace):
+        raise UserError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
+    return frozenset(name for name, on in switches.items() if on)
+
+
+def manifests(install: Install, kinds: Collection[str] = ()) -> list[Json]:
+    """In the order in which they can be applied. `kinds`: these only."""
+    return [made for made in _manifests(install) if not kinds or made["kind"] in kinds]
+
+
+def _manifests(install: Install) -> list[Json]:
     return [
         _object("v1", "Namespace", install, cluster=True, name=install.namespace, labels=_restricted()),
         _object("v1", "ServiceAccount", install, automountServiceAccountToken=False),
