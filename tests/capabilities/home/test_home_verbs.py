@@ -184,6 +184,22 @@ def test_large_bodies_with_full_nodes(scenario, pod_in_request, order):
         asked(pod_in_request("demo-tidb-2"), [*nodes, 7])
 
 
+def test_large_bodies_with_nodes_that_are_written_otherwise(scenario, pod_in_request):
+    """H7: a Node comes back with all its fields, those that no API server stores too, and one without a name as well."""
+    scenario.cluster({"demo-tidb-2": "n2"})
+    long = {"status": {"images": ["x" * 1000] * 1100}}
+    home = {"kind": "Node", "apiVersion": "v1", "metadata": {"labels": {}, "name": "n2"}, "spec": None, **long}
+    for nodes in (
+        [{"metadata": {"name": "n1"}}, home],
+        [{"x": 1}, home],
+        [{"metadata": {"name": "n1"}}, home | {"x": 1.5}],
+    ):
+        body = json.dumps({"Pod": pod_in_request("demo-tidb-2"), "Nodes": {"items": nodes}}).encode()
+        answer = json.loads(scenario.verbs().filter(body).body)
+        assert answer["Nodes"]["items"] == nodes[1:]
+        assert list(answer["FailedNodes"]) == [nodes[0].get("metadata", {}).get("name", "")]
+
+
 def test_small_letters_are_read_too(scenario, pod_in_request):
     """H1: both key casings in, Capitalised out."""
     scenario.cluster({"demo-tidb-2": "n2"})

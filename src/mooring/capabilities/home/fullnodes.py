@@ -12,7 +12,7 @@ ABSENT: Final = msgspec.Raw(b"null")
 
 
 class NodeFields(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """A Node with the fields that the API server stores, and no others. It takes seven times its size at most."""
+    """A Node with the fields that the API server stores, and no others. It takes eight times its size at most."""
 
     metadata: msgspec.Raw
     spec: msgspec.Raw = ABSENT

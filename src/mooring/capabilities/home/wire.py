@@ -1,13 +1,14 @@
 """The extender's requests, extender/v1, and as few of their bytes looked at as possible (`answers` writes).
 
 kube-scheduler writes Capitalised keys without regard to what is empty (`null` everywhere), older ones wrote small
-letters; both are read. Nodes are sliced out of the request as they stand and sent back untouched, since kube-scheduler
-takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their names.
+letters; both are read. Nodes, or in a large request their fields, are sliced out as they stand and sent back untouched,
+since kube-scheduler takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their
+names.
 
 A request is untrusted: no body, however it is built, becomes more than a few times its own size in memory. So the names
 in a large one are counted before they are decoded, and its full Nodes are read by the fields that the API server stores
-(`fullnodes`). What does not look like that is counted as a whole first, which takes nearly as long as reading it. Nodes
-that only pass through, since the pod is none of ours, are not taken apart at all.
+(`fullnodes`). What does not look like that is counted first, which takes nearly as long as reading it. Nodes that only
+pass through, since the pod is none of ours, are not taken apart at all.
 """
 
 import re
@@ -30,8 +31,6 @@ _NODES_NEXT: Final = b',"Nodes":'
 MOST_NODES: Final = 20_000
 #: A body of this size needs no counting: what it can become is small.
 _SMALL: Final = 1 << 20
-#: A body with fewer bytes from comma to comma, on average, is decoded with care: the shortest names have more.
-_SHORT: Final = 8
 #: Bytes that one node's name may take: 253, its quotes and a comma.
 _NAME: Final = 256
 #: Commas in full Nodes (5,000 of 7 KB have about a million) and in victims (they are given for some nodes only).
@@ -72,10 +71,10 @@ _BRACE: Final = ord("{")
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
-    """ExtenderArgs in both casings, the pod not decoded yet."""
+    """ExtenderArgs in both casings."""
 
-    pod: msgspec.Raw = msgspec.field(default=ABSENT, name="Pod")
-    pod_small: msgspec.Raw = msgspec.field(default=ABSENT, name="pod")
+    pod: _Object | None = msgspec.field(default=None, name="Pod")
+    pod_small: _Object | None = msgspec.field(default=None, name="pod")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
     nodes_small: NodeList | None = msgspec.field(default=None, name="nodes")
     names: list[str] | None = msgspec.field(default=None, name="NodeNames")
@@ -193,7 +192,7 @@ def pod_in_front(body: bytes) -> AskedPod | None:
         return None
     end = body.find(_NODES_NEXT, len(_POD_FIRST), _LARGEST_POD)
     try:
-        return _asked(msgspec.Raw(body[len(_POD_FIRST) : end]), _WANTED) if end > 0 else None
+        return _asked(_decoded_pod(msgspec.Raw(body[len(_POD_FIRST) : end]), _WANTED)) if end > 0 else None
     except BadRequestError:
         return None
 
@@ -201,28 +200,37 @@ def pod_in_front(body: bytes) -> AskedPod | None:
 def read_request(body: bytes, *, apart: bool = True) -> ExtenderRequest:
     """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has. `apart` False: the full
     Nodes of a large body are only to be passed on."""
-    args: Any = _stored(body) if apart and len(body) > _SMALL else None
+    if len(body) > _SMALL:
+        return _read_large(body, apart=apart)
+    args: _Args = _decode(_args, body, _WANTED)
+    names = args.names
+    if names is None:
+        names = args.names_small if args.names_small is not None else args.names_camel
+    nodes = args.nodes if args.nodes is not None else args.nodes_small
+    pod = args.pod if args.pod is not None else args.pod_small
+    return ExtenderRequest(_asked(pod), _few_names(names), None if nodes is None else _checked(nodes))
+
+
+def _read_large(body: bytes, *, apart: bool) -> ExtenderRequest:
+    args: Any = _stored(body) if apart else None
+    nodes: StoredNodes | NodeList | msgspec.Raw | None
     if args is not None:
-        names = _first_names(args)
         nodes = _few(args.nodes if args.nodes is not None else args.nodes_small)
-    elif len(body) <= _SMALL or (apart and body.count(b",") * _SHORT <= len(body)):
-        # Decoded at once: so few values, or such long ones, take a few times their size.
-        args = _decode(_args, body, _WANTED)
-        names = args.names
-        if names is None:
-            names = args.names_small if args.names_small is not None else args.names_camel
-        nodes = _checked(args.nodes if args.nodes is not None else args.nodes_small)
     else:
         args = _decode(_raw_args, body, _WANTED)
-        names = _first_names(args)
         raw = args.nodes_small if _is_null(args.nodes) else args.nodes
         nodes = None if _is_null(raw) else raw if not apart else _sliced(raw)
-    if names is not None and len(names) > MOST_NODES:
-        raise TooManyError(_TOO_MANY_NAMES)
-    return ExtenderRequest(_asked(args.pod_small if _is_null(args.pod) else args.pod, _WANTED), names, nodes)
+    pod = _decoded_pod(args.pod_small if _is_null(args.pod) else args.pod, _WANTED)
+    return ExtenderRequest(_asked(pod), _few_names(_first_names(args)), nodes)
 
 
 _TOO_MANY_NAMES: Final = f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes"
+
+
+def _few_names(names: list[str] | None) -> list[str] | None:
+    if names is not None and len(names) > MOST_NODES:
+        raise TooManyError(_TOO_MANY_NAMES)
+    return names
 
 
 def _stored(body: bytes) -> _StoredArgs | None:
@@ -247,11 +255,12 @@ def _sliced(raw: msgspec.Raw) -> NodeList | None:
     """Counted before it is decoded."""
     if bytes(raw).count(b",") > _MOST_IN_NODES:
         raise TooManyError(f"Nodes has more than {_MOST_IN_NODES} values; no cluster has so many nodes")
-    return _checked(_decode(_nodes, raw, _WANTED, "Nodes"))
+    nodes: NodeList | None = _decode(_nodes, raw, _WANTED, "Nodes")
+    return None if nodes is None else _checked(nodes)
 
 
-def _checked(nodes: NodeList | None) -> NodeList | None:
-    if any(memoryview(raw)[0] != _BRACE for raw in (_few(nodes).items if nodes is not None else None) or ()):
+def _checked(nodes: NodeList) -> NodeList:
+    if any(memoryview(raw)[0] != _BRACE for raw in _few(nodes).items or ()):
         raise BadRequestError("an item of Nodes is not an object; each is a Node")
     return nodes
 
@@ -270,8 +279,8 @@ def read_preempt(body: bytes) -> PreemptRequest:
     given = args.meta or args.meta_small
     if given is None:
         given = args.victims or args.victims_small or {}
-    asked = _asked(args.pod_small if _is_null(args.pod) else args.pod, _WANTED_VICTIMS)
-    return PreemptRequest(asked, {name: _victims(v) for name, v in given.items()})
+    pod = _decoded_pod(args.pod_small if _is_null(args.pod) else args.pod, _WANTED_VICTIMS)
+    return PreemptRequest(_asked(pod), {name: _victims(v) for name, v in given.items()})
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
@@ -290,10 +299,14 @@ def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
         raise BadRequestError(f"{where}nested too deep; {wanted}") from None
 
 
-def _asked(raw: msgspec.Raw, wanted: str) -> AskedPod | None:
+def _decoded_pod(raw: msgspec.Raw, wanted: str) -> _Object | None:
     if len(memoryview(raw)) > _LARGEST_POD:
         raise BadRequestError(f"Pod is larger than {_LARGEST_POD >> 20} MiB; the API server stores none of that size")
     pod: _Object | None = _decode(_pod, raw, wanted, "Pod")
+    return pod
+
+
+def _asked(pod: _Object | None) -> AskedPod | None:
     meta = pod.metadata if pod is not None else None
     if meta is None or not meta.name:
         return None
