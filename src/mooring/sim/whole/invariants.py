@@ -46,8 +46,6 @@ class Watch:
         self.blind_until = -math.inf
         #: What to do once the replica that is to be killed at a write is dead.
         self.on_death: Callable[[], object] | None = None
-        #: Node → when its notice was taken back.
-        self.withdrawn: dict[str, float] = {}
         self._resumed: dict[str, float] = {}
         self._leader_changed = -math.inf
         self._queued: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -118,7 +116,8 @@ class Watch:
         """Also while Mooring cannot know that it was taken back. And after its end, where Mooring saw it late and
         counts from then on: the machine has stopped, and the Node is still there under our cordon with a later
         deadline."""
-        if node in self.withdrawn and not self.known(self.withdrawn[node]):
+        withdrawn_at = self.promises.withdrawn.get(node)
+        if withdrawn_at is not None and not self.known(withdrawn_at):
             return True
         cloud, obj = self.sim.rig.cluster.cloud, self.store.find(Kind.NODE, "", node)
         if node in cloud.notices or obj is None:

@@ -106,7 +106,7 @@ def notice_withdrawn(sim: "Simulation", a: float, _: float) -> str:
     if detached and not sim.rig.cluster.store.pods_on(node)[len(detached) :]:
         sim.coverage.hit("withdrawn-after-replacement-stood")
     cloud.withdraw(node)
-    sim.watch.withdrawn[node] = sim.now
+    sim.watch.promises.withdrawn[node] = sim.now
     return node
 
 

@@ -72,6 +72,8 @@ class Promises:
         self.away: dict[PodKey, float] = {}
         #: UIDs of pods that have been Ready at some time.
         self.was_ready: set[str] = set()
+        #: Node → when its notice was taken back.
+        self.withdrawn: dict[str, float] = {}
         #: When we sent replicas of a workload away, by uid, whose successors are not Ready yet.
         self._ours: defaultdict[PodKey, dict[str, float]] = defaultdict(dict)
         #: TiKV pods that we deleted and that are not back yet.
