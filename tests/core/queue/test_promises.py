@@ -279,6 +279,19 @@ def test_time_outs_hold_only_where_there_is_one(queue):
     assert queue.is_running("marked")
 
 
+def test_one_that_is_more_than_its_share_on_two_targets_ends_once():
+    """T5: facts on two targets keep it out; when both limits rise at one time, it ends once, and the queue goes on."""
+    limits = lambda node: Settings(max_waiting_operator=None, target_limits={"mix": 2, "node": node})
+    queue = Queue(limits(1))
+    for node in ("node/n1", "node/n2"):
+        queue.set_fact(node, "", 1)
+    queue.submit(op("a", {"mix": 2, "share/mix/ns": 1}))
+    queue.submit(op("b", {"mix": 1, "share/mix/ns": 1, "node/n1": 1, "node/n2": 1}))
+    ended = [event for event in plain(queue.configure(limits(5))) if event[0] not in {"accepted", "promoted"}]
+    assert [event[1] for event in ended] == ["b"]
+    assert audit(queue) == []
+
+
 def test_targets_that_come_and_go_are_forgotten(queue):
     """The queue's memory follows what is in it, not what has passed through."""
     for n in range(20_000):

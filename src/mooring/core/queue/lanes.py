@@ -183,7 +183,9 @@ class Lanes:
     def crowding(self) -> list[OperatorRecord]:
         """Those that facts no longer keep out, and that are more than their share: they may be proposed again."""
         found, self._crowding = self._crowding, []
-        return [record for record in found if record.parked and record.state == WAITING]
+        # One that stands on several lanes may have been found on each of them.
+        once = {record.operator.id: record for record in found if record.parked and record.state == WAITING}
+        return list(once.values())
 
     # ── Running ───────────────────────────────────────────────────────────────────────────────────────────────────
 
