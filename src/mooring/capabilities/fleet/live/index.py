@@ -98,5 +98,8 @@ class FleetIndex:
     def member_of(self, node: Node, world: WorldRead) -> Member | None:
         """The machine in the cluster that this node is."""
         address = node.name if node.name in self.members else node.internal_ip
-        is_it = node.name == address or live_nodes(world, {address}).get(address) == node
-        return self.members.get(address) if is_it else None
+        member = self.members.get(address)
+        # All nodes are walked only for an address that is a member's: a spare node is looked at often.
+        if member is None or node.name == address or live_nodes(world, {address}).get(address) == node:
+            return member
+        return None
