@@ -83,6 +83,16 @@ def test_a_file_cut_off_in_the_middle_is_damaged(demo: Snapshot) -> None:
             {"metadata": {"name": "a", "uid": "1", "namespace": "b"}, "spec": {"template": None}},
             "no spec.template.spec",
         ),
+        (
+            Kind.DEPLOYMENT,
+            {"metadata": {"name": "a", "uid": "1", "namespace": "b"}, "spec": {"template": "x"}},
+            "no spec.template.spec",
+        ),
+        (
+            Kind.CONFIG_MAP,
+            {"metadata": {"name": "a", "uid": "1", "namespace": "b"}, "spec": "x"},
+            "spec is not an object",
+        ),
     ],
 )
 def test_an_object_that_cannot_stand_is_named(kind: Kind, obj: dict[str, object], said: str, demo: Snapshot) -> None:

@@ -196,7 +196,10 @@ def _problem(kind: Kind, obj: Json) -> str:
     body = "data" if kind is Kind.CONFIG_MAP else "spec"
     if not isinstance(obj.get(body, {}), dict):
         return f"{body} is not an object"
-    template = (obj.get("spec") or {}).get("template")
-    if "template" in (obj.get("spec") or {}) and not isinstance((template or {}).get("spec"), dict):
+    spec: Any = obj.get("spec", {})
+    if not isinstance(spec, dict):
+        return "spec is not an object"
+    template: Any = spec.get("template", {"spec": {}})
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return "no spec.template.spec"
     return ""
