@@ -82,6 +82,9 @@ class Timed:
         """What the box does between turns is timed, too."""
         asyncio.get_running_loop().call_later(seconds, self.timed, call)
 
+    def begin(self):
+        return self.box.begin()
+
     def turn(self, *what):
         self.timed(self.box.turn, *what)
 
@@ -123,7 +126,7 @@ class Recorded:
         self._version += BLOCK
         raws = stream(self._version, self._version, BLOCK)
         box, engine = self._timed.box, self._shell.engine
-        engine.noting, engine.record = (box.begin, box.turn) if on else (None, None)
+        engine.recorder = box if on else None
         at = time.thread_time()
         await feed(self._shell, raws)
         return time.thread_time() - at
@@ -157,7 +160,7 @@ async def measure(directory):
 
     shell, _, namespaces = build()
     timed = Timed(directory, shell.engine)
-    shell.engine.noting, shell.engine.record, shell.held = timed.box.begin, timed.turn, lambda: timed.box.copying
+    shell.engine.recorder, shell.held = timed, lambda: timed.box.copying
     pump = asyncio.create_task(shell.run())
     await settle(shell)
     await lead(shell, namespaces)
@@ -176,7 +179,7 @@ async def measure(directory):
     found["bytes"] = (size(directory) - before) / events
     writer.TOGETHER, timed.box._later, timed.box._armed = together, later, False
     # Timing each call costs as much as some calls do: blocks of their own.
-    shell.engine.noting, shell.engine.record = timed.box.begin, timed.turn
+    shell.engine.recorder = timed
     timed.longest()
     for number in range(20):
         await feed(shell, stream(number, 900_000 + number * 250, 250))
@@ -188,7 +191,7 @@ async def measure(directory):
         await checkpoint(shell, timed, found, directory, 1_000_000 * (number + 1))
     found["events_per_checkpoint"] = (part - (found["checkpoint_mb"] + named_mb) * 1e6) / found["bytes"]
     found["checkpoint_s"] = [took_s + named_s for took_s in found["checkpoint_s"]]
-    shell.engine.noting = shell.engine.record = None
+    shell.engine.recorder = None
     timed.close()
     pump.cancel()
     await asyncio.gather(pump, return_exceptions=True)

@@ -51,7 +51,7 @@ def checkpointed(every):
 
     def watch(replica):
         if not hasattr(replica, "turns"):
-            replica.turns, record = 0, replica.engine.record
+            replica.turns, record = 0, replica.blackbox.turn
 
             def turn(*what):
                 record(*what)
@@ -59,7 +59,7 @@ def checkpointed(every):
                 if replica.turns % every == 0:
                     replica.blackbox.begin_part()
 
-            replica.engine.record = turn
+            replica.blackbox.turn = turn
 
     return watch
 
@@ -163,7 +163,7 @@ class Recorded:
         self.told, self.engine, self.now = [], _engine(), 0.0
         header = header_of(Config(), "one", 1_767_225_600.0)
         self.box = BlackBox(directory, header, size, self.told.append, lambda: capture(self.engine), *between)
-        self.engine.noting, self.engine.record = self.box.begin, self.box.turn
+        self.engine.recorder = self.box
         book = self.engine.world.index(SlotBook)
         book.written = lambda write: self.box.written(SlotBook.__name__, write)
         for kind in KINDS:

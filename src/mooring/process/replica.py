@@ -189,7 +189,7 @@ class Replica:
         directory, size, engine = Path(self.config.blackbox.dir), self.config.blackbox.size << 20, self.engine
         told, monotonic = self._stopped_recording, self.clock.monotonic
         box = BlackBox(directory, header, size, told, lambda: capture(engine), _later, monotonic)
-        self.engine.noting, self.engine.record, self.shell.held = box.begin, box.turn, lambda: box.copying
+        self.engine.recorder, self.shell.held = box, lambda: box.copying
         self.world.index(SlotBook).written = lambda write: box.written(SlotBook.__name__, write)
         return box
 

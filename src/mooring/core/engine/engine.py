@@ -22,7 +22,7 @@ from mooring.core.engine.deciding import Deciding, Effects, OperatorNumbers
 from mooring.core.engine.defects import Defects
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.history import History
-from mooring.core.engine.intake import Intake, Note, Recording
+from mooring.core.engine.intake import Intake, TurnRecorder
 from mooring.core.engine.lifecycle import Signal, Stage, after
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot, soonest
@@ -77,9 +77,7 @@ class Engine:
         #: Evaluations and steps so far: with the events and their times, all that decides what comes out.
         self.decisions = 0
         #: Told of every call of `handle_all`.
-        self.record: Recording | None = None
-        #: Asked, when such a call begins, what is to be told of each event.
-        self.noting: Callable[[], Note] | None = None
+        self.recorder: TurnRecorder | None = None
         self._kinds = tuple(kinds)
         self._slice = slice_
         self._intake = Intake(world)
@@ -179,7 +177,7 @@ class Engine:
         self.now = max(now, self.now)
         before = self.decisions
         # Not while a list of pods is being taken in: others wait behind it.
-        note = None if self.noting is None or self._intake.holds(Kind.POD) else self.noting()
+        note = None if self.recorder is None or self._intake.holds(Kind.POD) else self.recorder.begin()
         for event in events:
             triggers = self._triggers(event)
             if note is not None:
@@ -187,8 +185,8 @@ class Engine:
             for trigger in triggers:
                 self._on_trigger(trigger)
         out = self.work(self.now, enough)
-        if self.record is not None:
-            self.record(now, self.decisions - before, events, out, note is not None)
+        if self.recorder is not None:
+            self.recorder.turn(now, self.decisions - before, events, out, note is not None)
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:

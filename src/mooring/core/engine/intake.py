@@ -6,7 +6,7 @@ events of the same kind wait behind it in order, so the world never goes back in
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from mooring.core.engine.events import Event
 from mooring.core.model.events import (
@@ -26,10 +26,22 @@ from mooring.core.world.world import World
 
 #: Told of an event as soon as it is taken in, with what it did to the world: then all of that is at hand.
 Note = Callable[[Event, Sequence[Trigger]], None]
-#: Told of a turn: when, how many decisions, what came in and what came out, and whether each event was noted.
-Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], bool], None]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
+
+
+class TurnRecorder(Protocol):
+    """Told of every turn of the engine."""
+
+    def begin(self) -> Note:
+        """A turn begins; what is to be told of each event."""
+        ...
+
+    def turn(
+        self, now: float, decisions: int, events: Sequence[Event], out: Sequence[Instruction], noted: bool, /
+    ) -> None:
+        """What came in and what came out, after how many decisions, and whether each event was noted."""
+        ...
 
 
 class Intake:
