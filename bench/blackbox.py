@@ -119,12 +119,17 @@ class Recorded:
         self._shell, self._timed, self._together = shell, timed, together
         self._chance, self._version = random.Random(5), 200_000
 
-    async def block(self, on):
-        """CPU of the loop's thread."""
-        from bench.spine import feed, stream
+    def streams(self, count):
+        """Events of so many blocks. Made ahead: making them between two blocks would empty the caches."""
+        from bench.spine import stream
 
-        self._version += BLOCK
-        raws = stream(self._version, self._version, BLOCK)
+        first, self._version = self._version, self._version + count * BLOCK
+        return [stream(version, version, BLOCK) for version in range(first, self._version, BLOCK)]
+
+    async def block(self, on, raws):
+        """CPU of the loop's thread."""
+        from bench.spine import feed
+
         box, engine = self._timed.box, self._shell.engine
         engine.recorder = box if on else None
         at = time.thread_time()
@@ -134,10 +139,11 @@ class Recorded:
     async def round(self):
         """Of an event, in µs: without recording, what its turns take more, making its records, the thread."""
         spent, wrote_s, together = {True: [], False: []}, self._timed.written_s(), 0
+        blocks = iter(self.streams(2 * PAIRS))
         self._timed.longest()
         for _ in range(PAIRS):
             for on in self._chance.sample((True, False), 2):
-                spent[on].append(await self.block(on))
+                spent[on].append(await self.block(on, next(blocks)))
             together += BLOCK
             if together >= self._together:
                 together = 0
