@@ -30,8 +30,14 @@ class Wire:
         self._greetings = asyncio.Queue()
 
     async def start(self):
-        await self._connect()
-        await self._introduce()
+        for _ in range(60):
+            await self._connect()
+            with contextlib.suppress(*LOST):  # members that have just started change their leader now and then
+                await self._introduce()
+                break
+            await asyncio.sleep(0.5)
+        else:
+            raise RuntimeError("no PD leader stays")
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self):
