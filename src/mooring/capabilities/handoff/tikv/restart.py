@@ -97,7 +97,7 @@ def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
     at, other = restarted
     return NextStep(
         step=DELETE,
-        progress=f"empty; store {other} has just restarted, and leaders that it had may be elected here",
+        progress=f"empty; waiting for elections after the start of store {other}",
         refreshes=(PdRefresh(here.cluster, at),),
     )
 
