@@ -40,7 +40,7 @@ def send_away(lab, namespace, pods):
 
 def test_every_promise_can_be_seen_broken(lab, shop):
     """E6, E7, M5, O2 by a person who acts in our name; one pod of a healthy workload goes without a word."""
-    namespace, (first, _) = shop
+    namespace, nodes = shop
     tikv = come_up(lab, namespace, "StatefulSet", "demo-tikv", 3, TIKV)
     web = come_up(lab, namespace, "Deployment", "web", 4)
     observer = Observer(lab, leaders=lambda pod: 7 if pod == "demo-tikv-2" else 0)
@@ -48,11 +48,14 @@ def test_every_promise_can_be_seen_broken(lab, shop):
         send_away(lab, namespace, web[:1])
         until(lambda: observer.seen["pod-went-by-us"] == 1, "the observer sees the pod go")
         stands(lab, "rollout", "status", "deployment/web", "-n", namespace)
+    # What goes now finds no node: it cannot be back before the next one goes.
+    lab.kubectl("cordon", *nodes)
+    occupied = lab.kubectl("get", "-n", namespace, tikv[0], "-o", "jsonpath={.spec.nodeName}")
     observer = Observer(lab, leaders=lambda pod: 7 if pod == "demo-tikv-2" else 0)
     with pytest.raises(AssertionError) as found, observer:
         send_away(lab, namespace, web[1:])
         send_away(lab, namespace, tikv[1:])
-        lab.kubectl("taint", "node", first, f"{keys.STATE_TAINT}=retiring:NoExecute")
+        lab.kubectl("taint", "node", occupied, f"{keys.STATE_TAINT}=retiring:NoExecute")
         until(
             lambda: observer.seen["pod-went-by-us"] == 5 and observer.seen["no-execute-set"] == 1, "all of it is seen"
         )
@@ -60,4 +63,4 @@ def test_every_promise_can_be_seen_broken(lab, shop):
     assert "E6 no leader on a TiKV pod that goes: demo-tikv-2 goes by mooring: 7 leaders" in words
     assert "E7 never two members away: demo-tikv-2 goes by mooring: demo-tikv-1 is away by our own act" in words
     assert "M5 one by one, only while healthy" in words
-    assert f"O2 NoExecute only on an empty node: {first} still has" in words
+    assert f"O2 NoExecute only on an empty node: {occupied} still has" in words
