@@ -50,7 +50,7 @@ def test_why_answers_as_of_then(tmp_path):
     (words, status), strange, early = asyncio.run(ask())
     assert status == 200 and words.splitlines()[0] == said[0], words
     assert strange[1] == 404 and "nothing that can be asked about" in strange[0]
-    assert early[1] == 404 and "the recording begins at" in early[0], early
+    assert early[1] == 404 and "is before the recording, which begins at" in early[0], early
 
 
 async def test_without_a_black_box_or_memory_it_says_what_to_do(tmp_path, monkeypatch):

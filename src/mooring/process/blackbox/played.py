@@ -26,7 +26,7 @@ from mooring.process.http.recorded import RecordedReplica
 from mooring.process.http.stream import picture
 from mooring.process.http.why import not_found
 
-WHEN: Final = 'it is 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
+WHEN: Final = 'write 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
 
 
 class Played:
@@ -166,9 +166,9 @@ def _moment(text: str, started_at: float) -> tuple[str, str, float | None]:
             at = dt.datetime.fromisoformat(text)
             at = at.replace(tzinfo=at.tzinfo or dt.UTC)
     except ValueError:
-        raise UserError(f"--until {text}: {WHEN}") from None
+        raise UserError(f"{text} is not a moment; {WHEN}") from None
     if at.timestamp() < int(started_at):
-        raise UserError(f"--until {text}: the recording begins at {rfc3339_milli(started_at)}")
+        raise UserError(f"{text} is before the recording, which begins at {rfc3339_milli(started_at)}")
     return "", "", at.timestamp()
 
 

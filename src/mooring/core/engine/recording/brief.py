@@ -22,8 +22,9 @@ BRIEF: Final = None
 WHOLE: Final = 0
 #: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, and a number of four bytes for each.
 UIDS, FLAGS, NUMBERS = 1, 2, 3
-#: Uids that are held to be named by number.
+#: Uids that are held to be named by number, and those that are let go in one go once they are not.
 NAMED: Final = 500_000
+LET_GO: Final = 2_000
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -37,11 +38,16 @@ class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     schedulable: bool
 
 
+#: What is told of a pod that shows nothing new but its version, and of none that moved.
+_STILL: Final = 2
+_NOTHING: Final[Sequence[Any]] = [()] * (_STILL + len(Moved.__struct_fields__))
+
+
 class Batch:
     """Some turns, one after the other. Of pods in brief it holds values and not rows, taken as soon as the world has
     taken the pod in: later each look at a row is a wait for memory."""
 
-    __slots__ = ("_before", "_briefly", "_flags", "_moved", "_taken", "_uids", "_versions", "count", "turns", "whole")
+    __slots__ = ("_before", "_briefly", "_taken", "_told", "count", "turns", "whole")
 
     def __init__(self) -> None:
         #: When, how many decisions, what came in (a number: so many pods in brief), and what came out.
@@ -50,19 +56,17 @@ class Batch:
         self.count = 0
         #: Pods that are told as a whole.
         self.whole: list[Any] = []
-        #: Of pods in brief: uids, versions, whether they moved, and the columns of those that did.
-        self._uids: list[str] = []
-        self._versions: list[str] = []
-        self._flags = bytearray()
-        self._moved: tuple[list[Any], ...] = ([], [], [], [], [], [])
+        #: Of pods in brief: uid, version and, if it moved, what a `Moved` has. One list, not one per column: each is
+        #: memory to be waited for with every pod.
+        self._told: list[tuple[Any, ...]] = []
         #: Of the turn that is being noted: how many pods were told before it, and what came in; None: pods in brief.
-        self._before = (0, 0, 0)
+        self._before = (0, 0)
         self._taken: list[Any] | None = None
         self._briefly = True
 
     def begin(self) -> Note:
         """A turn. What was noted of one that did not come to its end is forgotten."""
-        if self._taken is not None or self._before != self._told():
+        if self._taken is not None or self._before[0] != len(self._told):
             self._forget()
         return self.note
 
@@ -87,24 +91,26 @@ class Batch:
             ):
                 self._note_other(event)
                 return
-            nodes, phases, ready, ready_since, deletion_at, schedulable = self._moved
-            nodes.append(None if old.node == pod.node else pod.node)
-            phases.append(pod.phase)
-            ready.append(pod.ready)
-            ready_since.append(pod.ready_since)
-            deletion_at.append(pod.deletion_at)
-            schedulable.append(pod.schedulable)
-            self._flags.append(1)
+            self._told.append(
+                (
+                    pod.uid,
+                    pod.resource_version,
+                    None if old.node == pod.node else pod.node,
+                    pod.phase,
+                    pod.ready,
+                    pod.ready_since,
+                    pod.deletion_at,
+                    pod.schedulable,
+                )
+            )
         else:
-            self._flags.append(0)
-        self._uids.append(pod.uid)
-        self._versions.append(pod.resource_version)
+            self._told.append((pod.uid, pod.resource_version))
         if self._taken is not None:
             self._taken.append(BRIEF)
 
     def _note_other(self, event: Event) -> None:
         if self._taken is None:
-            self._taken = [BRIEF] * (len(self._flags) - self._before[0])
+            self._taken = [BRIEF] * (len(self._told) - self._before[0])
         # What comes in with these is not what the world knew before the turn.
         self._briefly = self._briefly and not isinstance(event, Listed | Outcome)
         self._take(event, self._taken)
@@ -127,7 +133,7 @@ class Batch:
             taken = self._taken
         self.count += 1 + len(events)
         self.turns.append((now, decisions, taken, instructions))
-        self._before, self._taken, self._briefly = self._told(), None, True
+        self._before, self._taken, self._briefly = (len(self._told), len(self.whole)), None, True
 
     def _take(self, event: Event, taken: list[Any]) -> None:
         """As a whole."""
@@ -137,22 +143,20 @@ class Batch:
         else:
             taken.append(event)
 
-    def _told(self) -> tuple[int, int, int]:
-        return len(self._flags), len(self._moved[0]), len(self.whole)
-
     def _forget(self) -> None:
-        told, moved, whole = self._before
-        for column in (self._uids, self._versions, self._flags):
-            del column[told:]
-        for column in self._moved:
-            del column[moved:]
+        told, whole = self._before
+        del self._told[told:]
         del self.whole[whole:]
         self._taken, self._briefly = None, True
 
     def brief(self, names: "Names") -> tuple[object, ...]:
         """Names, versions and flags of those told in brief; the columns of those that moved."""
-        flags = msgspec.msgpack.Ext(FLAGS, bytes(self._flags))
-        return (names.of(self._uids), self._versions, flags, *self._moved)
+        told = self._told
+        moved = [one for one in told if len(one) > _STILL]
+        _, _, *columns = zip(*moved, strict=True) if moved else _NOTHING
+        flags = bytes([len(one) > _STILL for one in told])
+        versions = [one[1] for one in told]
+        return (names.of([one[0] for one in told]), versions, msgspec.msgpack.Ext(FLAGS, flags), *columns)
 
 
 class Names:
@@ -164,15 +168,29 @@ class Names:
         self._numbers: dict[int, int] = {}
         self._held: list[str] = []
         self._next = 0
+        #: What is not referred to any more.
+        self._old: list[tuple[dict[int, int], list[str]]] = []
 
     def begin(self) -> None:
         """Nothing that was named before is referred to."""
+        self._old.append((self._numbers, self._held))
         self._numbers, self._held = {}, []
+
+    def _let_go(self) -> None:
+        """A little of it: 150,000 names at once take longer than a turn may."""
+        numbers, held = self._old[-1]
+        del held[-LET_GO:]
+        for _ in range(min(LET_GO, len(numbers))):
+            numbers.popitem()
+        if not numbers:
+            self._old.pop()
 
     def of(self, uids: Sequence[str]) -> tuple[int, object, object]:
         """The number of the first new one, the new ones, and the numbers of all."""
         if len(self._held) >= NAMED:
             self.begin()
+        if self._old:
+            self._let_go()
         first, held, known = self._next, len(self._held), self._numbers
         numbers = list(map(known.get, map(id, uids)))
         for at, number in enumerate(numbers):
@@ -186,23 +204,6 @@ class Names:
             packed(self._held[held:]),
             msgspec.msgpack.Ext(NUMBERS, struct.pack(f"<{len(numbers)}I", *numbers)),
         )
-
-
-def _only_moves(change: Any) -> bool:
-    """Nothing about the pod is new but what moves in its life."""
-    old, pod = change.old, change.new
-    return (
-        old is not None
-        and pod is not None
-        and old.shape is pod.shape
-        and old.owner is pod.owner
-        and (old.annotations is pod.annotations or old.annotations == pod.annotations)
-        and old.claims == pod.claims
-        and old.nominated_node == pod.nominated_node
-        and old.is_mirror is pod.is_mirror
-        and old.created_at == pod.created_at
-        and old.generate_name == pod.generate_name
-    )
 
 
 def packed(uids: Sequence[str]) -> object:
