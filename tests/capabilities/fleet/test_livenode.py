@@ -9,8 +9,10 @@ from mooring.capabilities.fleet.live.store import Decisions, Member
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.labels import Renderer
 from mooring.capabilities.fleet.planner.plan import PlanChange, Verb
-from mooring.core.model.cluster import ConfigMap, Node, Taint
+from mooring.core.model.cluster import ConfigMap, Node, Owner, Pod, PodShape, Taint
 from mooring.core.model.instructions import EditTaints, Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
 from tests.capabilities.fleet.fleet_making import NOW, m, template
 
 
@@ -50,6 +52,27 @@ def test_a_node_is_brought_up_to_date_once():
     assert node.annotations[keys.SERIAL] == "S4"
     assert node.taints == (Taint(keys.STATE_TAINT, "NoExecute", "retiring"),)
     assert bring_up_to_date(node, wanted(state_taint=("retiring", "NoExecute")), tuple) == (None, None)
+
+
+def test_the_state_taint_waits_for_pods_that_it_would_cut_off():
+    """O2: it was stored when the node looked empty, a late watch showed a pod, and a person uncordoned the node: the taint
+    came onto the occupied node. It waits, and is written only if a live list shows nobody; what already carries it, and
+    machines that retire at once, do not wait."""
+    want = wanted(state_taint=("retiring", "NoExecute"))
+    node, _ = written(Node("10.69.0.4", "u", "1"), wanted())
+    shape, daemon = PodShape(), Owner(Kind.DAEMON_SET, "agent", "d")
+    web = Pod("shop", "web-0", "u1", "1", shape, node=node.name, ready=True)
+    agent = Pod("shop", "agent-x", "u2", "1", shape, node=node.name, ready=True, owner=daemon)
+    write, held = bring_up_to_date(node, want, lambda: (web, agent))
+    assert write is None
+    assert (held.state, held.reason) == (State.BLOCKED, Reason.NO_EXECUTE) and "would cut off web-0" in held.detail
+    write, held = bring_up_to_date(node, want, lambda: (agent,))
+    assert (write.may_cut_off, held) == ((), None)
+    write, held = bring_up_to_date(node, want, lambda: (web,), immediate=True)
+    assert (write.may_cut_off, held) == (None, None)
+    retired = msgspec.structs.replace(node, taints=write.add)
+    write, held = bring_up_to_date(retired, wanted(state_taint=("retired", "NoExecute")), lambda: (web,))
+    assert (write.add[0].value, write.may_cut_off, held) == ("retired", None, None)
 
 
 def test_a_demoted_node_loses_the_control_planes_labels_and_keeps_others():

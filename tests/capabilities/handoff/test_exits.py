@@ -312,6 +312,30 @@ def test_leaders_that_will_not_go_are_given_up_and_remembered():
     assert stage.untouched(0)
 
 
+def test_leaders_that_must_leave_a_node_are_not_given_back_when_the_time_is_over():
+    """E9: a machine that retires asks for as long as it takes. Giving its leaders back to begin again moved them twice
+    every time, and never left the time to say `blocked`."""
+    stage = Stage(
+        settings=PdSettings(transfer_s=(9e4, 9e4)),
+        policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=120.0),
+    )
+
+    async def scenario(s):
+        mark = Mark(operator="9", source="fleet", reason="retiring", step="leaving", since=0.0, pod_uid=s.uid(0))
+        s.cluster.annotate(Kind.POD, NS, s.member(0), {LEAVING: write_mark(mark)})
+        await s.rig.until(lambda: len(s.evicting()) == 1, limit_s=60)
+        begun = [w for w in s.rig.writes if "evict_leader" in w]
+        await s.rig.sleep(1800)
+        assert [w for w in s.rig.writes if "evict_leader" in w] == begun
+        (record,) = s.rig.leader().engine.queue.records.running.values()
+        assert (record.waiting_on.state, record.waiting_on.reason) == (State.BLOCKED, Reason.LEADERS_LEFT)
+        s.cluster.annotate(Kind.POD, NS, s.member(0), {LEAVING: None})
+        await s.rig.until(s.clean, limit_s=60)
+
+    stage.play(scenario)
+    assert stage.untouched(0)
+
+
 def test_the_only_store_is_left_alone_and_says_why():
     """E7: one store: nothing deleted, no scheduler kept, an Event says why."""
     stage = Stage(tikv=1)

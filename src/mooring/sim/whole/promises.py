@@ -139,9 +139,12 @@ class Promises:
 
     def _retires_overdue(self, name: str) -> bool:
         """Worked example 3: after `retire-timeout` what is left on the node goes as far as its budgets allow."""
-        node, timeout_s = self.scene.store.find(Kind.NODE, "", name), self.scene.retire_timeout_s
-        since = _retires_since(node) if node is not None else math.inf
-        return timeout_s is not None and self.scene.epoch() - since > timeout_s - 5.0
+        node = self.scene.store.find(Kind.NODE, "", name)
+        return node is not None and self._is_overdue(node)
+
+    def _is_overdue(self, node: Json) -> bool:
+        timeout_s = self.scene.retire_timeout_s
+        return timeout_s is not None and self.scene.epoch() - _retires_since(node) > timeout_s - 5.0
 
     def _is_last_call(self, pod: Json) -> bool:
         """Its node goes so soon that only its grace is left: it is lost anyway."""
@@ -195,7 +198,7 @@ class Promises:
         was, now = _cut_off(old), _cut_off(new)
         if now and not was:
             hit("no-execute-set")
-            self._check_empty(new)
+            self._check_empty(old, new)
         elif was and not now:
             hit("no-execute-lifted")
         marked = [CORDONED_BY in podstate.annotations_of(one) for one in (old, new)]
@@ -206,10 +209,11 @@ class Promises:
         if _tainted(new, RESERVED_TAINT) and not _tainted(old, RESERVED_TAINT):
             hit("node-reserved")
 
-    def _check_empty(self, node: Json) -> None:
-        """O2: NoExecute only on an empty node, as the store has it; later than the time-out it may cut off."""
-        scene, name = self.scene, node["metadata"]["name"]
-        if scene.retire_timeout_s is None or self._retires_overdue(name):
+    def _check_empty(self, old: Json, new: Json) -> None:
+        """O2: NoExecute only on an empty node, as the store has it; later than the time-out it may cut off. The write
+        that cuts it off takes the mark away that says since when it retires."""
+        scene, name = self.scene, new["metadata"]["name"]
+        if scene.retire_timeout_s is None or self._is_overdue(old) or self._is_overdue(new):
             return
         on_it = (p for p in scene.store.list(Kind.POD) if podstate.node_of(p) == name)
         if pods := [p["metadata"]["name"] for p in on_it if podstate.active(p) and not _stays(p)]:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from mooring.capabilities.mix.labels import ENABLED, MODE
+from mooring.capabilities.mix.labels import ENABLED, MODE, REBALANCE
 from mooring.capabilities.mix.memory import NAME as MEMORY
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import manifests
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, switched_on
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+from tests.sim.scenarios.mix import relabel
 
 HOURS = 3600.0
 
@@ -57,6 +58,24 @@ def test_a_stateful_set_is_not_restarted_in_circles_while_the_webhook_is_away():
         await stage.rig.sleep(2 * HOURS)
         assert physical(stage.rig, "db") == ["spot"] * 3
         assert 1 <= deleted(stage, "db-") <= 3
+
+    Stage().play(scenario)
+
+
+def test_detached_pods_of_a_workload_that_is_deleted_go_whatever_its_budget_says():
+    """A budget expects no pods where no workload is left, so it allows none to be evicted, for ever. The garbage
+    collector would have deleted them with their ReplicaSet; by `stalled` and an eviction every 30 s nobody is helped."""
+
+    async def scenario(stage: Stage) -> None:
+        slow = slow_template("web", 60)
+        await stage.deployed("web", 4, "all-in-spot", annotations={REBALANCE: "fast"}, template=slow)
+        stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, maxUnavailable=1)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: left_behind(stage.rig) != [])
+        await stage.rig.sleep(5.0)
+        stage.cluster.store.delete(Kind.DEPLOYMENT, NAMESPACE, "web")
+        await stage.rig.until(lambda: not stage.cluster.store.list(Kind.POD, NAMESPACE), 120.0)
+        await stage.until_quiet()
 
     Stage().play(scenario)
 

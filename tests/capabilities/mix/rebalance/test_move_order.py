@@ -1,12 +1,23 @@
 """Which of the detached pods of a workload goes, while one has been told to go and still seems to serve."""
 
+import msgspec
+
 from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
 from mooring.capabilities.mix.rebalance.detached import going_first
 from mooring.capabilities.mix.rebalance.health import Health
-from mooring.capabilities.mix.rebalance.move import DETACH, MoveSituation, _may_go, operator
+from mooring.capabilities.mix.rebalance.move import (
+    DETACH,
+    EVICT,
+    MoveSituation,
+    _goes_before,
+    _may_go,
+    mark_for,
+    operator,
+)
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, PodShape, Workload
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, write_mark
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue
 
@@ -42,3 +53,28 @@ def test_a_pod_that_is_detached_while_another_goes_does_not_take_its_place():
         detached=going_first((second, first), queue),
     )
     assert _may_go(situation, first) and not _may_go(situation, second)
+
+
+def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_away_for_the_other():
+    """M8: the last call of one and the turn of another fell on one moment, and a third of five was away already: the
+    second went by a look that still showed the first. Both agree on the order, so neither waits for the other."""
+
+    def about_to_go(name, deadline):
+        pod = Pod("shop", name, f"uid-{name}", "1", PodShape(), node="s1", ready=True)
+        wanted = {"source": "spot", "way": EVICT, "reason": Reason.NOTICE, "detail": "", "wanted": NodeClass.UNKNOWN}
+        op = operator(pod, WEB, id_=name, deadline=deadline, takes_room=True, **wanted)
+        mark = mark_for(op, pod, 0.0, EVICT)
+        return msgspec.structs.replace(pod, annotations={LEAVING: write_mark(mark)}), mark, op
+
+    def counts(one, other, now=0.0):
+        pod, mark, op = other
+        policies = {"rebalance": RebalancePolicy(), "notice": InterruptionPolicy()}
+        situation = MoveSituation(op=op, world=None, now=now, health=Health(WEB, (), 2), **policies)
+        return _goes_before(one[0], pod, mark, situation)
+
+    soon, late, same = about_to_go("web-2", 100.0), about_to_go("web-1", 200.0), about_to_go("web-3", 200.0)
+    assert [counts(soon, late), counts(late, soon), counts(soon, soon)] == [True, False, False]
+    assert [counts(late, same), counts(same, late)] == [True, False]
+    unready = (msgspec.structs.replace(soon[0], ready=False), *soon[1:])
+    assert not counts(unready, late), "it is missing already"
+    assert counts(same, late, now=199.0), "its last call has come: it goes now"

@@ -151,10 +151,11 @@ class Fleet:
         if not member.control_plane and template.for_worker(machine.role) is None:
             return Evaluation()
         state_taint = member.state_taint
-        if mark is not None and mark.step == retire.EMPTYING and all(t.key != keys.STATE_TAINT for t in node.taints):
-            state_taint = None  # pods came back after it was stored: its operator empties the node again
+        if mark is not None and all(t.key != keys.STATE_TAINT for t in node.taints):
+            state_taint = None  # pods came back after it was stored: it is emptied again, or a person has to act
         wanted = render_node(template, machine, control_plane=member.control_plane, state_taint=state_taint)
-        write, held = bring_up_to_date(node, wanted, lambda: world.pods_on(node.name))
+        immediate = self.policy.retire == "immediate"
+        write, held = bring_up_to_date(node, wanted, lambda: world.pods_on(node.name), immediate=immediate)
         if write is None:
             write = _lifted(node, member, machine, queue)
         leaving = None

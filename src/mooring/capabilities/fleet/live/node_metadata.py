@@ -4,7 +4,8 @@ Ours are the keys of the design's tables, and what the template itself brought, 
 (`mooring.dev/fleet`) so that it can be taken away again. A kubelet may write that annotation on its own Node, and would
 have us strip labels and taints that it may not touch itself; so the record counts only with its seal, a label under
 `node-restriction.kubernetes.io/`, which no kubelet may set. `NoExecute` cuts pods off: the state taint is set only once
-it is stored (the retire operator has released it), and one that a template brings waits until every pod tolerates it.
+it is stored (the retire operator has released it), and it, like one that a template brings, waits until no pod is there
+that does not tolerate it, by a live list. Where machines retire at once (`immediate`) the state taint does not wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +64,7 @@ def applied_to(node: Node) -> AppliedKeys:
 
 
 def bring_up_to_date(
-    node: Node, wanted: Mapping[str, Any], pods: Callable[[], Iterable[Pod]]
+    node: Node, wanted: Mapping[str, Any], pods: Callable[[], Iterable[Pod]], *, immediate: bool = False
 ) -> tuple[Instruction | None, Verdict | None]:
     """The next write that brings this Node nearer to how cluster.yml has it; one at a time. And what is held back."""
     labels: Mapping[str, str] = wanted["labels"]
@@ -80,7 +81,7 @@ def bring_up_to_date(
     if change:
         why = "writes the machine's labels and annotations"
         return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch={"metadata": change}, why=why), None
-    return _taints(node, taints, before, tuple(pods()))
+    return _taints(node, taints, before, tuple(pods()), immediate=immediate)
 
 
 def _our_label(key: str) -> bool:
@@ -124,12 +125,14 @@ def _carried(node: Node, taint: str) -> bool:
 
 
 def _taints(
-    node: Node, wanted: tuple[Taint, ...], before: AppliedKeys, pods: tuple[Pod, ...]
+    node: Node, wanted: tuple[Taint, ...], before: AppliedKeys, pods: tuple[Pod, ...], *, immediate: bool
 ) -> tuple[Instruction | None, Verdict | None]:
     have = set(node.taints)
     missing = [t for t in wanted if t not in have]
-    # Of the template: set when no pod on the node would be cut off. Of the state: its release is that it is stored.
-    cut = {t: _cut_off(t, pods) for t in missing if t.effect == _NO_EXECUTE and t.key != keys.STATE_TAINT}
+    # Set when no pod on the node would be cut off; also of the state: since it was stored, pods may have come back.
+    at_once = immediate or _carried(node, f"{keys.STATE_TAINT}:{_NO_EXECUTE}")
+    waits = [t for t in missing if t.effect == _NO_EXECUTE and not (at_once and t.key == keys.STATE_TAINT)]
+    cut = {t: _cut_off(t, pods) for t in waits}
     add = tuple(t for t in missing if not cut.get(t))
     places = {(t.key, t.effect) for t in wanted}
     remove = tuple(
@@ -144,17 +147,23 @@ def _taints(
         verdict = Verdict(
             State.BLOCKED,
             Reason.NO_EXECUTE,
-            f"{node.name}: the template's taint {taint.key}:NoExecute would cut off {', '.join(names[:5])}",
+            f"{node.name}: the taint {taint.key}:NoExecute would cut off {', '.join(names[:5])}",
             f"drain {node.name}, or let its pods tolerate the taint",
         )
     if not add and not remove:
         return None, verdict
-    return EditTaints(node=node.name, uid=node.uid, add=add, remove=remove, why="writes the machine's taints"), verdict
+    checked = () if any(t in add for t in waits) else None
+    why = "writes the machine's taints"
+    return EditTaints(node=node.name, uid=node.uid, add=add, remove=remove, may_cut_off=checked, why=why), verdict
 
 
 def _cut_off(taint: Taint, pods: tuple[Pod, ...]) -> list[str]:
+    stays = Kind.DAEMON_SET if taint.key == keys.STATE_TAINT else None
     return sorted(
         p.name
         for p in pods
-        if p.active and not p.is_mirror and not any(t.tolerates(taint) for t in p.shape.tolerations)
+        if p.active
+        and not p.is_mirror
+        and not (p.owner is not None and p.owner.kind == stays)
+        and not any(t.tolerates(taint) for t in p.shape.tolerations)
     )

@@ -4,7 +4,7 @@ import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
 from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
-from mooring.capabilities.handoff.operators import END, HOLD
+from mooring.capabilities.handoff.operators import END
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
 from mooring.capabilities.handoff.situation import FROM_MARKS, Situation, is_back, other_evictions, pd_wait
@@ -60,9 +60,10 @@ def reason_to_end(here: Situation) -> End | None:
         nowhere = _nowhere_to_go(here, here.view)
         if nowhere:
             return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {nowhere}")
-    held_for_volume = here.stuck is not None and here.running.step == HOLD  # until a person acts
-    late = here.now - here.running.promoted_at > here.policy.timeout_s
-    if here.request.value == DELETE_POD and late and not held_for_volume:
+    # A node that is to be emptied asks for as long as it takes: a person is told, and giving the leaders back would
+    # only move them twice.
+    late = here.now - here.running.promoted_at > here.policy.timeout_s and here.request.may_wait
+    if here.request.value == DELETE_POD and late:
         return End(Reason.TIMEOUT, f"leaders did not leave within {here.policy.timeout_s:.0f} s", failed=True)
     return None
 

@@ -9,6 +9,7 @@ gone. With a deadline, the last call is deadline − grace − margin: after it 
 not there, since ending with its grace period is better than being cut off.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -196,7 +197,7 @@ def next_step(running: OperatorRecord, situation: MoveSituation) -> NextStep:
     if mark is None:
         return _begin(running, situation, pod)
     if is_detached(pod):
-        return _part(situation, pod, mark)
+        return _part(running, situation, pod, mark)
     return _evict(situation, pod, mark)
 
 
@@ -225,7 +226,7 @@ def _begin(running: OperatorRecord, situation: MoveSituation, pod: Pod) -> NextS
     return NextStep(step=0, instructions=(*situation.guard, write, tell))
 
 
-def _part(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
+def _part(running: OperatorRecord, situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     """Detached: wait for the replacement, but not beyond the last call."""
     phase = len(situation.op.phases) - 1
     call = last_call(situation.deadline, pod, situation.notice)
@@ -233,10 +234,16 @@ def _part(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     if late and situation.interrupted:
         why = f"{max(0.0, situation.deadline - situation.now):.0f} s left" if situation.deadline is not None else ""
         return NextStep(step=1, phase=phase, instructions=(_delete(situation, pod, f"no time left to wait: {why}"),))
-    if situation.health is None:
-        return NextStep(step=1, instructions=(_delete(situation, pod, "its workload is gone"),))
-    if _may_go(situation, pod):
-        return NextStep(step=1, phase=phase, instructions=(_delete(situation, pod, "its replacement is Ready"),))
+    if situation.health is None and situation.world.replica_set(mark.before.get("replicaSetUID", "")) is None:
+        # The garbage collector would have deleted it with its ReplicaSet, and asks no budget; nor could one ever allow
+        # it, since a budget expects no pods where no workload is left.
+        gone = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its workload is gone")
+        return NextStep(step=1, instructions=(gone,))
+    if situation.health is None or _may_go(situation, pod):
+        why = "its workload is gone" if situation.health is None else "its replacement is Ready"
+        # At the first try the budget may not have seen the replacement yet.
+        kept = blocked_by_budget(pod, situation.world) if running.step == 1 else None
+        return NextStep(step=1, phase=phase, instructions=(_delete(situation, pod, why),), waiting_on=kept)
     if situation.taken_back:
         patch = detaching.attach(pod, mark, "the notice was taken back")
         return NextStep(step=0, phase=phase, instructions=(patch,))
@@ -279,7 +286,8 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
         # One that is not Ready is missing already: nothing is lost by its going.
         serves = is_ready(pod, health.workload, situation.now)
         bound = situation.deadline is None or target_of(health.workload) in situation.op.cost
-        if bound and serves and health.missing >= situation.limit:
+        going = sum(_goes_before(other, pod, mark, situation) for other in health.marked)
+        if bound and serves and health.missing + going >= situation.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             waits = Verdict(State.WAITING, Reason.FACT, detail)
             again = situation.now + LOOK_S if call is None else min(call, situation.now + LOOK_S)
@@ -293,6 +301,19 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     return NextStep(
         step=0, instructions=(_delete(situation, pod, situation.op.detail),), again_at=situation.now + LOOK_S
     )
+
+
+def _goes_before(other: Pod, pod: Pod, mark: Mark, situation: MoveSituation) -> bool:
+    """Whether another pod of the workload that still serves is about to go, and before this one: its deletion may be on
+    its way. In an order that both agree on, so that they do not wait for each other."""
+    theirs = mark_on(other)
+    if other.uid == pod.uid or theirs is None or theirs.source not in SOURCES or theirs.value != EVICT:
+        return False
+    if situation.health is None or not is_ready(other, situation.health.workload, situation.now):
+        return False  # missing already
+    call = last_call(theirs.deadline, other, situation.notice)
+    ours = (mark.deadline or math.inf, pod.name)
+    return (theirs.deadline or math.inf, other.name) < ours or (call is not None and situation.now >= call)
 
 
 def _delete(situation: MoveSituation, pod: Pod, why: str) -> DeletePod:
