@@ -6,7 +6,7 @@ The replica of `bench.spine`: 5,000 nodes, 150,000 pods, it leads and every capa
 milliseconds with and without recording alternate, in pairs of random order, so that whatever else the machine does
 falls on both. A block ends when all of its events are taken in. What the loop's thread takes more with recording is the
 median over the pairs of a round. What is not spread evenly over the events is measured by itself and added: making
-records of each 500 events, the thread that compresses and writes, and the share of an event in a checkpoint (with it,
+records of each 1,000 events, the thread that compresses and writes, and the share of an event in a checkpoint (with it,
 in naming each pod once in the part that it begins), at the interval that follows from the default size and the bytes of
 an event. Eight rounds: their median, and the least and
 most. The garbage collector has the settings of a replica, the same on both sides.
@@ -179,7 +179,7 @@ async def measure(directory):
     before, events = size(directory), ROUNDS * PAIRS * BLOCK
     together, later = writer.TOGETHER, timed.box._later
     recorded = Recorded(shell, timed, together)
-    # Records are made after every 500 events as in a replica, but between the blocks, where that is timed by itself.
+    # Records are made after every 1,000 events as in a replica, but between the blocks, where that is timed by itself.
     writer.TOGETHER, timed.box._later = 1 << 60, lambda *_: None
     found["rounds"] = [await recorded.round() for _ in range(ROUNDS)]
     found["bytes"] = (size(directory) - before) / events

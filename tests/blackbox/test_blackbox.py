@@ -151,12 +151,12 @@ def test_a_long_list_is_made_over_several_turns(tmp_path):
     box, _ = box_in(tmp_path, size=100 << 20)
     box.turn(1.0, 1, [_pods(3000, "a")], [])
     assert box._to_make
-    for number in range(40):
+    for number in range(90):
         box.turn(2.0 + number, 1, [Tick()], [])
     assert not box._to_make
     box.close()
     turns = list(read(records_of(recordings(tmp_path)[0])))
-    assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(40))]
+    assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(90))]
     assert len(turns[0].events[0].objects) == 3000
 
 

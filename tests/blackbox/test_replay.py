@@ -19,7 +19,7 @@ from mooring.core.engine.recording.records import PART, BadRecordError, PodRow, 
 from mooring.core.engine.recording.replay import Replay
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
-from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.events import Change, Gone, Listed, Seen
 from mooring.core.model.exits import UserError
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
@@ -224,15 +224,28 @@ def test_uids_are_packed_only_where_they_come_back_as_they_were(uids):
     assert unpacked(sent) == uids
 
 
+SHAPE = PodShape()
+
+
+def moved(uid, version="1"):
+    """A pod that was known, and is Ready now: the event and what it changes."""
+    old = Pod("a", "p", uid, "0", SHAPE)
+    pod = msgspec.structs.replace(old, resource_version=version, ready=True)
+    return Seen(Kind.POD, pod), (Change(Kind.POD, pod.key, old, pod),)
+
+
 def told_in_brief(writer, uids, version):
-    """The records of a turn in which pods of these uids show a version and nothing else."""
-    made = Batch()
-    events = [Seen(Kind.POD, Pod("a", "p", uid, version, PodShape())) for uid in uids]
+    """The records of a turn in which pods of these uids become Ready."""
+    made, events = Batch(), [moved(uid, version) for uid in uids]
     note = made.begin()
-    for event in events:
-        note(event, ())
-    made.add(7.25, 3, events, [], noted=True)
+    for event, changed in events:
+        note(event, changed)
+    made.add(7.25, 3, [event for event, _ in events], [], noted=True)
     return list(writer.turns(made))
+
+
+def known(uid):
+    return Pod("a", "p", uid, "0", SHAPE)
 
 
 def versions_of(turns):
@@ -245,26 +258,40 @@ def test_a_uid_goes_once_in_a_part_and_is_named_by_number_from_then_on():
     writer.begin()
     (next_part,) = told_in_brief(writer, uids, "3")
     assert b"u" not in again[0].replace(b"turns", b"")
-    assert versions_of(read([*first, *again, next_part], lambda _: None)) == [
+    assert versions_of(read([*first, *again, next_part], known)) == [
         [(A_UID, "1"), ("u", "1"), (A_UID, "1")],
         [(A_UID, "2"), ("u", "2")],
         [(A_UID, "3"), ("u", "3")],
     ]
-    assert versions_of(read([next_part], lambda _: None)) == [[(A_UID, "3"), ("u", "3")]]
+    assert versions_of(read([next_part], known)) == [[(A_UID, "3"), ("u", "3")]]
     with pytest.raises(BadRecordError, match="record 1"):
-        list(read(again, lambda _: None))
+        list(read(again, known))
 
 
 def test_what_was_noted_of_a_turn_that_did_not_end_is_forgotten():
-    made, events = Batch(), [Seen(Kind.POD, Pod("a", "p", uid, "1", PodShape())) for uid in ("u1", "u2")]
-    for gone in (events, [LeaseChanged(leading=True), *events], [Listed(Kind.NODE, ()), *events]):
+    made, events = Batch(), [moved("u1"), moved("u2")]
+    lost = [(LeaseChanged(leading=True), ()), (Listed(Kind.NODE, ()), ())]
+    for gone in (events, [lost[0], *events], [lost[1], *events]):
         note = made.begin()
-        for event in gone:
-            note(event, ())
+        for event, changed in gone:
+            note(event, changed)
     note = made.begin()
-    note(events[1], ())
-    made.add(7.25, 3, events[1:], [], noted=True)
-    assert versions_of(read(Writer().turns(made), lambda _: None)) == [[("u2", "1")]]
+    note(*events[1])
+    made.add(7.25, 3, [events[1][0]], [], noted=True)
+    assert versions_of(read(Writer().turns(made), known)) == [[("u2", "1")]]
+
+
+def test_what_changes_nothing_in_the_world_is_left_out():
+    """A version and nothing else, a late one, and the answer of a write that is older than what was seen: replayed,
+    they change nothing either, whatever was left out before them."""
+    pod, made = known("u1"), Batch()
+    late = Outcome(instruction="i1", kind=Kind.POD, object=pod)
+    note = made.begin()
+    for event, changed in [(Seen(Kind.POD, pod), ()), moved("u2"), (late, ()), (Seen(Kind.POD, pod), ())]:
+        note(event, changed)
+    made.add(7.25, 3, [None] * 4, [], noted=True)
+    (turn,) = read(Writer().turns(made), known)
+    assert turn.events == (moved("u2")[0], msgspec.structs.replace(late, object=None))
 
 
 def test_what_a_part_named_is_let_go_a_little_at_a_time(monkeypatch):
@@ -289,7 +316,7 @@ def test_uids_that_are_no_longer_held_get_a_new_number(monkeypatch):
     writer = Writer()
     told = [[f"u{i % 3}", f"u{i % 4}"] for i in range(9)]
     records = [one for uids in told for one in told_in_brief(writer, uids, "1")]
-    assert [[uid for uid, _ in turn] for turn in versions_of(read(records, lambda _: None))] == told
+    assert [[uid for uid, _ in turn] for turn in versions_of(read(records, known))] == told
 
 
 def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):

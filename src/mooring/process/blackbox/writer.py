@@ -4,7 +4,7 @@ The deciding loop only makes the records: a thread compresses and writes them, a
 full, broken or too slow ends the recording and does not affect decisions.
 
 The directory is a ring: when the part that is being written has an eighth of the bound, the next begins with a
-checkpoint, and the oldest parts make room for it. A checkpoint is copied at the end of a turn, two milliseconds at a
+checkpoint, and the oldest parts make room for it. A checkpoint is copied at the end of a turn, a millisecond at a
 time, with others on the loop in between, while the engine takes no turn; it is written between the turns that follow.
 """
 
@@ -42,13 +42,13 @@ DECIDING: Final = ("namespace", "features", "queue")
 STOPPED: Final = "blackbox-stopped"
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
-GO_ON_S: Final = 0.02
+GO_ON_S: Final = 0.01
 #: Events, and turns, that become bytes in one go, and how long the first waits for the others.
-TOGETHER, TOGETHER_S = 500, 0.4
-#: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
-MAKE_BYTES, CHECKPOINT_BYTES = 16 << 10, 8 << 10
+TOGETHER, TOGETHER_S = 1000, 0.4
+#: Bytes made in one go, of turns and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
+MAKE_BYTES: Final = 4 << 10
 #: So long a checkpoint is copied before others have the loop.
-COPY_S: Final = 0.002
+COPY_S: Final = 0.001
 #: A part grows to this share of the bound before the next one begins.
 PARTS: Final = 8
 
@@ -250,7 +250,7 @@ class BlackBox:
                     at_most -= len(record)
                 self._files.give(record)
             made = 0
-            while self._checkpoint is not None and at_most > 0 and made < CHECKPOINT_BYTES:
+            while self._checkpoint is not None and made < MAKE_BYTES:
                 part = next(self._checkpoint, None)
                 if part is not None:
                     self._files.give(part)

@@ -1,18 +1,21 @@
 """What a recording says of the pods in its turns: of one that the world knew before, only what moves in its life.
 
+An update of a pod that changes nothing in the world is left out: it is late, or all that is new in it is its version,
+from which nothing is decided. That is about half of what comes in.
 It is noted as soon as the world has taken a pod in, when both rows are at hand: looking for them again, even at the end
 of the turn, would cost more than all the rest.
 Many turns become bytes in one go, in columns: that costs a third of making and compressing them one by one.
 """
 
-import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.intake import Note
+from mooring.core.engine.intake import LARGE, Note
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Instruction, Outcome
 from mooring.core.model.kinds import Kind
@@ -24,7 +27,7 @@ WHOLE: Final = 0
 UIDS, FLAGS, NUMBERS = 1, 2, 3
 #: Uids that are held to be named by number, and those that are let go in one go once they are not.
 NAMED: Final = 500_000
-LET_GO: Final = 2_000
+LET_GO: Final = 500
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -38,16 +41,15 @@ class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     schedulable: bool
 
 
-#: What is told of a pod that shows nothing new but its version, and of none that moved.
-_STILL: Final = 2
-_NOTHING: Final[Sequence[Any]] = [()] * (_STILL + len(Moved.__struct_fields__))
+#: Columns of no pods.
+_NOTHING: Final[Sequence[Any]] = [()] * (2 + len(Moved.__struct_fields__))
 
 
 class Batch:
     """Some turns, one after the other. Of pods in brief it holds values and not rows, taken as soon as the world has
     taken the pod in: later each look at a row is a wait for memory."""
 
-    __slots__ = ("_before", "_briefly", "_taken", "_told", "count", "turns", "whole")
+    __slots__ = ("_before", "_briefly", "_lists", "_taken", "_told", "count", "turns", "whole")
 
     def __init__(self) -> None:
         #: When, how many decisions, what came in (a number: so many pods in brief), and what came out.
@@ -56,13 +58,13 @@ class Batch:
         self.count = 0
         #: Pods that are told as a whole.
         self.whole: list[Any] = []
-        #: Of pods in brief: uid, version and, if it moved, what a `Moved` has. One list, not one per column: each is
-        #: memory to be waited for with every pod.
+        #: Of pods in brief: uid, version, and what a `Moved` has. One list, not one per column: each is memory to be
+        #: waited for with every pod.
         self._told: list[tuple[Any, ...]] = []
         #: Of the turn that is being noted: how many pods were told before it, and what came in; None: pods in brief.
         self._before = (0, 0)
         self._taken: list[Any] | None = None
-        self._briefly = True
+        self._briefly, self._lists = True, False
 
     def begin(self) -> Note:
         """A turn. What was noted of one that did not come to its end is forgotten."""
@@ -72,47 +74,49 @@ class Batch:
 
     def note(self, event: Event, changed: Sequence[Any]) -> None:
         """What has come in, and what it did to the world."""
-        if type(event) is not Seen or event.kind is not Kind.POD or not self._briefly:
-            self._note_other(event)
+        if type(event) is not Seen or event.kind is not Kind.POD:
+            self._note_other(event, changed)
+            return
+        if not changed and not self._lists:
             return
         pod: Any = event.object
-        if changed:
-            old = changed[-1].old
-            if (
-                old is None
-                or old.shape is not pod.shape
-                or old.owner is not pod.owner
-                or (old.annotations is not pod.annotations and old.annotations != pod.annotations)
-                or old.claims != pod.claims
-                or old.nominated_node != pod.nominated_node
-                or old.is_mirror is not pod.is_mirror
-                or old.created_at != pod.created_at
-                or old.generate_name != pod.generate_name
-            ):
-                self._note_other(event)
-                return
-            self._told.append(
-                (
-                    pod.uid,
-                    pod.resource_version,
-                    None if old.node == pod.node else pod.node,
-                    pod.phase,
-                    pod.ready,
-                    pod.ready_since,
-                    pod.deletion_at,
-                    pod.schedulable,
-                )
+        old = changed[-1].old if self._briefly else None
+        if (
+            old is None
+            or old.shape is not pod.shape
+            or old.owner is not pod.owner
+            or (old.annotations is not pod.annotations and old.annotations != pod.annotations)
+            or old.claims != pod.claims
+            or old.nominated_node != pod.nominated_node
+            or old.is_mirror is not pod.is_mirror
+            or old.created_at != pod.created_at
+            or old.generate_name != pod.generate_name
+        ):
+            self._note_other(event, changed)
+            return
+        self._told.append(
+            (
+                pod.uid,
+                pod.resource_version,
+                None if old.node == pod.node else pod.node,
+                pod.phase,
+                pod.ready,
+                pod.ready_since,
+                pod.deletion_at,
+                pod.schedulable,
             )
-        else:
-            self._told.append((pod.uid, pod.resource_version))
+        )
         if self._taken is not None:
             self._taken.append(BRIEF)
 
-    def _note_other(self, event: Event) -> None:
+    def _note_other(self, event: Event, changed: Sequence[Any]) -> None:
         if self._taken is None:
             self._taken = [BRIEF] * (len(self._told) - self._before[0])
-        # What comes in with these is not what the world knew before the turn.
+        # What comes in with these is not what the world knew before the turn; with a long list, it waits behind it.
         self._briefly = self._briefly and not isinstance(event, Listed | Outcome)
+        self._lists = self._lists or (isinstance(event, Listed) and len(event.objects) > LARGE)
+        if isinstance(event, Outcome) and event.kind is Kind.POD and not changed and not self._lists:
+            event = msgspec.structs.replace(event, object=None)  # late: by a version that may have been left out
         self._take(event, self._taken)
 
     def add(
@@ -124,7 +128,7 @@ class Batch:
         noted: bool = False,
     ) -> None:
         """A turn has ended. Not `noted`: its pods are told as a whole."""
-        taken: int | list[Any] = len(events)
+        taken: int | list[Any] = len(self._told) - self._before[0]
         if not noted:
             taken = []
             for event in events:
@@ -133,7 +137,8 @@ class Batch:
             taken = self._taken
         self.count += 1 + len(events)
         self.turns.append((now, decisions, taken, instructions))
-        self._before, self._taken, self._briefly = (len(self._told), len(self.whole)), None, True
+        self._before, self._taken = (len(self._told), len(self.whole)), None
+        self._briefly, self._lists = True, False
 
     def _take(self, event: Event, taken: list[Any]) -> None:
         """As a whole."""
@@ -147,16 +152,13 @@ class Batch:
         told, whole = self._before
         del self._told[told:]
         del self.whole[whole:]
-        self._taken, self._briefly = None, True
+        self._taken, self._briefly, self._lists = None, True, False
 
     def brief(self, names: "Names") -> tuple[object, ...]:
-        """Names, versions and flags of those told in brief; the columns of those that moved."""
-        told = self._told
-        moved = [one for one in told if len(one) > _STILL]
-        _, _, *columns = zip(*moved, strict=True) if moved else _NOTHING
-        flags = bytes([len(one) > _STILL for one in told])
-        versions = [one[1] for one in told]
-        return (names.of([one[0] for one in told]), versions, msgspec.msgpack.Ext(FLAGS, flags), *columns)
+        """Names, versions and flags of those told in brief; the columns of what moved."""
+        uids, versions, *columns = zip(*self._told, strict=True) if self._told else _NOTHING
+        moved = msgspec.msgpack.Ext(FLAGS, b"\1" * len(uids))
+        return (names.of(uids), versions, moved, *columns)
 
 
 class Names:
@@ -192,18 +194,17 @@ class Names:
         if self._old:
             self._let_go()
         first, held, known = self._next, len(self._held), self._numbers
-        numbers = list(map(known.get, map(id, uids)))
-        for at, number in enumerate(numbers):
-            if number is None:
-                numbers[at] = again = known.setdefault(id(uids[at]), self._next)
-                if again == self._next:
-                    self._held.append(uids[at])
+        numbers: list[Any] = [*map(known.get, map(id, uids))]
+        if None in numbers:
+            for uid in uids:
+                if known.setdefault(id(uid), self._next) == self._next:
+                    self._held.append(uid)
                     self._next += 1
-        return (
-            first,
-            packed(self._held[held:]),
-            msgspec.msgpack.Ext(NUMBERS, struct.pack(f"<{len(numbers)}I", *numbers)),
-        )
+            numbers = [known[id(uid)] for uid in uids]
+        data = array("I", numbers)
+        if sys.byteorder == "big":
+            data.byteswap()
+        return first, packed(self._held[held:]), msgspec.msgpack.Ext(NUMBERS, data.tobytes())
 
 
 def packed(uids: Sequence[str]) -> object:

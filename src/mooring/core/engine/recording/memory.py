@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 #: Values in one record, at most, and copied in one step.
-PART: Final = 500
+PART: Final = 125
 STEP: Final = 100
 #: So many bytes of a struct count as one value more.
 VALUE_BYTES: Final = 32
