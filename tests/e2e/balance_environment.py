@@ -168,8 +168,8 @@ class Environment:
         self.pushed, self.others = set(), {}
         #: Schedulers of PD that were paused besides those whose work we do.
         self.paused_too = set()
-        #: Ours that PD was seen to run.
-        self._ours = set()
+        #: Ours that PD was seen to run, and how often it was looked at.
+        self._ours, self.looks = set(), 0
         #: What each operator costs where, as of its beginning: its region may get another leader meanwhile.
         self._prices = {}
         #: What stood on a store that had more of ours than it may, for whoever reads a failure.
@@ -327,6 +327,7 @@ class Environment:
     async def _watch(self):
         while True:
             self._count(await self._operators())
+            self.looks += 1
             await asyncio.sleep(0.1)
 
     def _count(self, running):

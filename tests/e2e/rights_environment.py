@@ -132,7 +132,7 @@ class Installation:
     async def stop(self):
         if self._popen is not None:
             self._popen.terminate()
-            code = await asyncio.to_thread(self._popen.wait, 30)
+            code = await asyncio.to_thread(self._popen.wait, 120)
             self._popen = None
             assert code == 0, self.tell()
 

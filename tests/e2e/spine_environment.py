@@ -202,6 +202,11 @@ class SandboxPlacement(ServedPd):
     def leaders(self, ordinal):
         return len(self.pd.server.tikv.led[ordinal + 1])
 
+    def keep_a_leader(self, *names):
+        """One of each of these members does not leave until nobody is named: a slow machine must not overtake the test."""
+        tikv = self.pd.server.tikv
+        tikv.stuck = {region for name in names for region in list(tikv.led[self.pd.store_of(name).id])[:1]}
+
     def interrupted(self):
         return sum(i.leaders for i in self.pd.interruptions)
 
@@ -271,6 +276,9 @@ class RealPlacement:
 
     def leaders(self, ordinal):
         return self.tikv.leaders()[ordinal + 1]
+
+    def keep_a_leader(self, *names):
+        """PD asks its leaders away, and the fake TiKV obeys: nothing keeps one."""
 
     def interrupted(self):
         return self.tikv.interrupted

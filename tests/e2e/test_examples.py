@@ -242,8 +242,8 @@ async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_
         await environment.until(
             lambda: given(rig, "web").count("on-demand") == 4 and environment.ready(SHOP, "web") == 5
         )
-        assert rig.pod(SHOP, sick) is None
         assert len(after - uids(rig, "web")) == 1, "it, and nobody else"
+        await environment.until(lambda: rig.pod(SHOP, sick) is None)
 
 
 async def test_the_designs_own_commands_typed_as_they_stand_there(lab, tmp_path):
@@ -317,7 +317,8 @@ def _new_and_ready(environment, pod, before):
 async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_waits_for_the_budget(lab):
     """Worked example 3, O2: cordon, leaders off, pods away, those with emptyDir data as well (issue 20.11), the DaemonSet
     stays, the last is held; then the time-out."""
-    policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=15.0)
+    # On a busy machine it takes a while until only the last is left, and that must come before the time-out.
+    policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=45.0)
     async with Environment(lab, policy, features={"fleet": True, "handoff": True}) as environment:
         rig = environment.rig
         names = await environment.add_nodes("exm", 5, rack=1)
@@ -360,11 +361,14 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
         assert environment.why(f"machine/{serial}").reason == "pdb"
         await environment.until(lambda: keys.STATE_TAINT in taints_of(rig, n7))
         await environment.until(lambda: roles_by_address(rig)[address] == "worker, retiring")
-        told = await environment.kubectl(
-            f"kubectl get events -A --field-selector involvedObject.name={n7} -o jsonpath={{.items[*].message}}"
-        )
-        assert "NoExecute" in told
-        assert f"{SHOP}/lock-" in told, "the Event names what it breaks"
+
+        async def told():
+            said = await environment.kubectl(
+                f"kubectl get events -A --field-selector involvedObject.name={n7} -o jsonpath={{.items[*].message}}"
+            )
+            return said if "NoExecute" in said else ""
+
+        assert f"{SHOP}/lock-" in await eventually(told, "an Event says so"), "the Event names what it breaks"
 
         def waits(subject):
             answer = environment.why(subject)
@@ -412,7 +416,7 @@ async def test_without_handoff_a_tikv_pod_blocks_its_machine_and_a_person_may_ta
         assert pd.interruptions == []
         await environment.kubectl(f"kubectl uncordon {n7}")
         await environment.until(lambda: environment.why(f"machine/{serial}").reason == "cordoned")
-        assert not cordoned(rig, n7)
+        await environment.until(lambda: not cordoned(rig, n7))
         assert pod in pods_on(rig, n7)
 
 
@@ -551,7 +555,9 @@ async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
         assert housekeeping == [], "a deadline outranks housekeeping"
         made = rig.writes[writes:]
         first = next(i for i, w in enumerate(made) if w.startswith(("evict Pod", "delete Pod")))
-        assert sum(w.startswith("patch Node") for w in made[:first]) == 12, "all doors shut before the first pod goes"
+        # Each node once, however often a write had to be made again.
+        shut = {w for w in made[:first] if w.startswith("patch Node")}
+        assert len(shut) == 12, "all doors shut before the first pod goes"
 
 
 def _on(environment, name, nodes):

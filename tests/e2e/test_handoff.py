@@ -26,7 +26,7 @@ def real_pd(request, lab):
 
 async def mooring(environment, *args):
     """A reading command against the running process."""
-    leader = await environment.leader()
+    leader = await eventually(environment.leader, tell=environment.logs)
     argv = [sys.executable, "-m", "mooring", *args, "--server", leader.url]
     done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
@@ -101,22 +101,23 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         await environment.start()
         await eventually(environment.leads, tell=environment.logs)
         uids = {name: await environment.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
-        tikv = environment.placement.pd.server.tikv
-        # One leader of each stays until both questions are answered: a slow machine must not overtake them.
-        tikv.stuck = {next(iter(tikv.led[store])) for store in (1, 2)}
+        # One leader of each stays until both questions are answered.
+        environment.placement.keep_a_leader(*uids)
         await asyncio.to_thread(
             lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", environment.namespace, "--overwrite"
         )
 
-        async def begun():
-            return bool(await environment.placement.evicting())
+        states = {}
 
-        await eventually(begun, tell=environment.logs)
-        report = json.loads(
-            await mooring(environment, "handoff", "status", f"{environment.namespace}/demo", "-o", "json")
-        )
-        states = {m["pod"]: m["state"] for m in report["clusters"][0]["members"]}
-        assert sorted(states.values()) == ["moving", "stable", "waiting"]
+        async def begun():
+            """It has heard of both by then, and PD evicts one."""
+            words = ("handoff", "status", f"{environment.namespace}/demo", "-o", "json")
+            members = json.loads(await mooring(environment, *words))["clusters"][0]["members"]
+            states.update({m["pod"]: m["state"] for m in members})
+            evicts = bool(await environment.placement.evicting())
+            return evicts and sorted(states.values()) == ["moving", "stable", "waiting"]
+
+        await eventually(begun, "one moves, one waits", every_s=0.5, tell=lambda: f"{states}\n{environment.logs()}")
         moving = next(name for name, state in states.items() if state == "moving")
         waiting = next(name for name, state in states.items() if state == "waiting")
         answer = json.loads(
@@ -124,7 +125,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         )
         assert answer["state"] == "waiting"
         assert moving in answer["answer"]
-        tikv.stuck = set()
+        environment.placement.keep_a_leader()
         for name, uid in uids.items():
             await eventually(lambda name=name, uid=uid: environment.handed_over(name, uid), tell=environment.logs)
         assert environment.most_away <= 1

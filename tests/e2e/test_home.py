@@ -77,8 +77,12 @@ def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> 
     assert 'mooring_extender_requests_total{reason="home",verb="filter"}' in running.metrics()
     shown = running.command("home", "status")
     assert all(name in shown and node in shown for name, node in homes.items())
-    rows = [m for m in running.home()["members"] if m["namespace"] == place.namespace]
-    assert [(m["home"], m["now"], m["state"]) for m in rows] == [(n, n, "home") for _, n in sorted(homes.items())]
+
+    def rows() -> list:
+        members = [m for m in running.home()["members"] if m["namespace"] == place.namespace]
+        return [(m["home"], m["now"], m["state"]) for m in members]
+
+    until(lambda: rows() == [(n, n, "home") for _, n in sorted(homes.items())], "all are home", tell=rows)
 
 
 def test_without_the_feature_nothing_is_pinned(lab: Lab, running: Process, place: Place) -> None:
@@ -211,7 +215,8 @@ def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Pl
 def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
     """H8: another scheduler's pod waits for room and takes a member's reservation, unless it is held; then the member is back."""
     labels = {"mooring.dev/reserve-node": "true"} if held else {}
-    leaves_slowly = {"lab.mooring.dev/grace-seconds": "2"}
+    # Slowly enough for a busy machine: the reservation is made meanwhile.
+    leaves_slowly = {"lab.mooring.dev/grace-seconds": "6"}
     tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
     homes = tidb.settle()
     place.filler("greedy", schedulerName="default-scheduler")

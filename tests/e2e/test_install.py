@@ -158,7 +158,16 @@ async def test_a_feature_brings_its_rights_and_no_other(lab: Lab, namespace: str
     (tmp_path / "nobody").mkdir()
     nobody = as_account(lab, namespace, tmp_path / "nobody", "nobody")
     for where, own in ((namespace, True), ("default", False)):
-        assert await rules_of(account, where) - await rules_of(nobody, where) == table(on, own=own)
+        differs = set()
+
+        async def as_in_the_table(where=where, own=own, differs=differs) -> bool:
+            """The authorizer hears of roles by a watch."""
+            found = await rules_of(account, where) - await rules_of(nobody, where)
+            differs.clear()
+            differs.update(found ^ table(on, own=own))
+            return not differs
+
+        await eventually(as_in_the_table, f"the rights in {where}", tell=lambda differs=differs: sorted(differs))
     async with HttpKubeApi(load(lab.kubeconfig)) as api:
         for verb, resource, where in NEVER:
             assert not await may(api, namespace, verb, resource, where), (feature, verb, resource)

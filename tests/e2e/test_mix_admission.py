@@ -316,6 +316,7 @@ def test_down_and_back(lab, nodes, own, mooring):
     again = Mooring(lab, own, webhook_port=mooring.port)
     try:
         until(lambda: again.ready() and again.status()["leading"], "leads again")
+        until(lambda: asked(lab, own, again), "the API server asks us")
         lab.kubectl("scale", "-n", ns, "deployment/web", "--replicas=6")
         until(lambda: settled(lab, ns, 6), "two more")
         new = [p for p in pods(lab, ns) if p["metadata"]["uid"] not in before]

@@ -134,7 +134,8 @@ async def test_nobody_is_moved_in_circles_while_the_webhook_is_not_reached(lab, 
 
         async def left_alone(name):
             seen[name] |= await tidb.uids(name)
-            told = await (await tidb.leader()).ask(f"/api/v1/mix/StatefulSet/{tidb.namespace}/{name}")
+            leader = await eventually(tidb.leader, tell=tidb.logs)
+            told = await leader.ask(f"/api/v1/mix/StatefulSet/{tidb.namespace}/{name}")
             return told["reason"] == "back-off" and "without our webhook" in told["wrong"]
 
         for name in sets:

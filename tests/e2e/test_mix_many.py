@@ -5,7 +5,7 @@ import json
 import signal
 
 import pytest
-from bench.admission_restart import Service, measure
+from bench.admission_restart import Service, given_up, measure
 
 from tests.e2e.observer import Observer
 from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, Environment
@@ -46,8 +46,9 @@ def test_the_quicker_way_and_everybody(environment):
 def _quicker(environment):
     strategy = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
     deploy(environment, "web", 50, {ENABLED: "true", MODE: "all-in-spot"}, FAST, start_s=12, strategy=strategy)
-    until(lambda: len(environment.ready("web")) == 50, "50 Ready", tell=environment.scenario)
-    assert environment.on_demand("web") == 0
+    # One that the API server created without asking us, after its 2 s on a busy machine, is moved to spot first.
+    stand = lambda: len(environment.ready("web")) == 50 and environment.on_demand("web") == 0
+    until(stand, "50 Ready, all on spot", tell=environment.scenario)
     environment.label("web", **{MODE: "all-in-on-demand"})
     most, fewest = 0, 50
 
@@ -90,6 +91,7 @@ def test_the_split_is_exact_soon_after_an_admission_gap(environment):
     until(lambda: len(environment.ready("web")) == 60, "60 Ready", tell=environment.scenario)
     wrong = 31 - environment.on_demand("web")
     assert wrong > 10, "the gap let them through"
+    late = given_up(environment.lab)
     environment.start()
     fewest = 60
 
@@ -101,7 +103,8 @@ def test_the_split_is_exact_soon_after_an_admission_gap(environment):
 
     until(exact, "31 of 60 on on-demand", tell=environment.scenario)
     assert fewest >= 45
-    assert len(environment.seen["web"]) == 60 + wrong
+    # No more than the difference, but for those that came without our patch: the API server gave up after its 2 s.
+    assert 0 <= len(environment.seen["web"]) - 60 - wrong <= given_up(environment.lab) - late
 
 
 def test_a_rolling_restart_of_two_replicas_lets_no_pod_through(lab):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from bench.admission_restart import given_up
 
 from mooring.capabilities.drain.detach import HASH
 from mooring.core.model.marks import LEAVING, write_mark
@@ -229,18 +230,26 @@ def environment(lab, tmp_path):
 def test_a_mode_change_moves_exactly_the_difference(environment):
     """M5, M9: three spot and two on-demand, wanted two and three: one pod goes; the workload itself is not written."""
     environment.deploy("web", 5, {ENABLED: "true", MODE: "custom", CUSTOM: "2"})
-    assert environment.on_demand("web") == 2
+    until(lambda: environment.on_demand("web") == 2 and len(environment.ready("web")) == 5, "two on on-demand")
+    environment.seen.clear()
+    late = given_up(environment.lab)
     before = {p["metadata"]["uid"] for p in environment.pods("web")}
     generation = _generation(environment, "web")
     environment.label("web", **{CUSTOM: "3"})
     until(lambda: environment.on_demand("web") == 3 and len(environment.ready("web")) == 5, "three on on-demand")
     time.sleep(4.0)
     after = {p["metadata"]["uid"] for p in environment.pods("web")}
-    assert len(before - after) == 1
-    assert len(environment.seen["web"]) == 6
+    # One, and one more for each that the API server created without asking us, after its 2 s on a busy machine.
+    extra = given_up(environment.lab) - late
+    assert 0 <= len(before - after) - 1 <= extra
+    assert 0 <= len(environment.seen["web"]) - 6 <= extra
     assert _generation(environment, "web") == generation
-    told = environment.mooring.get(f"/api/v1/mix/Deployment/{environment.namespace}/web")
-    assert (told["state"], told["have"], told["safe"]) == ("stable", 3, 3)
+
+    def told():
+        found = environment.mooring.get(f"/api/v1/mix/Deployment/{environment.namespace}/web")
+        return found["state"], found["have"], found["safe"]
+
+    until(lambda: told() == ("stable", 3, 3), "it says so", tell=told)
     said = environment.mooring.command("mix", "explain", "web", "-n", environment.namespace)
     assert said.startswith("Deployment/web is stable: 3 of 5 on on-demand, as custom 3 wants\n")
     assert "slots OOOss" in said
@@ -370,6 +379,7 @@ def test_a_quota_without_room_for_a_surge_lets_the_pod_go_in_time(environment):
 
 def test_killed_in_the_middle_the_next_one_finishes(environment):
     """M5: kill -9 after the first eviction; the next process ends in the same state and leaves no mark."""
+    late = given_up(environment.lab)
     environment.deploy("web", 4, {ENABLED: "true", MODE: "all-in-spot"})
     first = {p["metadata"]["uid"] for p in environment.pods("web")}
     environment.label("web", **{MODE: "all-in-on-demand"})
@@ -379,11 +389,10 @@ def test_killed_in_the_middle_the_next_one_finishes(environment):
     until(lambda: environment.on_demand("web") == 4 and len(environment.pods("web")) == 4, "all four on on-demand")
     time.sleep(2.0)
     # A pod that was created while nobody answered may have had to move once more.
-    assert 8 <= len(environment.seen["web"]) <= 9
-    marks = environment.lab.kubectl(
-        "get", "pods", "-n", environment.namespace, "-o", "jsonpath={.items[*].metadata.annotations}"
-    )
-    assert "mooring.dev/leaving" not in marks
+    assert 8 <= len(environment.seen["web"]) <= 9 + given_up(environment.lab) - late
+    # One that is on its way out carries its mark until it is gone.
+    pods = ("get", "pods", "-n", environment.namespace, "-o", "jsonpath={.items[*].metadata.annotations}")
+    until(lambda: "mooring.dev/leaving" not in environment.lab.kubectl(*pods), "no mark is left")
 
 
 def _generation(environment, name):

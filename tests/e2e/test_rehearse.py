@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,7 +106,14 @@ def test_a_real_cluster_is_rehearsed(lab: Lab, shop: str, tmp_path: Path) -> Non
     """O4: read only, no secret in the file, nothing moves when it is loaded, and every spot pod is moved in time."""
     path = tmp_path / "lab.json"
     versions = ("get", "pods,deployments", "-n", shop, "-o", "jsonpath={.items[*].metadata.resourceVersion}")
-    before = lab.kubectl(*versions)
+
+    def still() -> str:
+        """Once nothing writes any more: controllers note the end of a rollout a moment after it."""
+        now = lab.kubectl(*versions)
+        time.sleep(1.0)
+        return now if lab.kubectl(*versions) == now else ""
+
+    before = until(still, "nothing changes any more")
     done = mooring("snapshot", "-f", str(path), "--kubeconfig", str(lab.kubeconfig))
     assert done.returncode == 0, done.stderr
     assert lab.kubectl(*versions) == before

@@ -133,7 +133,8 @@ async def test_home(installation):
             return not await held()
 
         await installation.until(recorded)
-        lab.kubectl("delete", "pod", "demo-tidb-0", "web-0", "-n", namespace, "--wait=false")
+        # In a thread: what Mooring hears passes a door in this loop.
+        await installation.kubectl("delete", "pod", "demo-tidb-0", "web-0", "-n", namespace, "--wait=false")
         await installation.until(held)
         await installation.until(free)
         await installation.until(installation.told)
@@ -149,7 +150,7 @@ def stateful_set(name, pods, labels, namespace, tolerations):
         "tolerations": tolerations,
         "containers": [{"name": "c", "image": "example.org/c:1"}],
     }
-    meta = {"labels": pods, "annotations": {"lab.mooring.dev/grace-seconds": "2"}}
+    meta = {"labels": pods, "annotations": {"lab.mooring.dev/grace-seconds": "6"}}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

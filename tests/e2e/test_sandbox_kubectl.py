@@ -65,8 +65,9 @@ async def test_a_workloads_life(kubectl: Kubectl) -> None:
     table = await kubectl("get pods")
     assert table.splitlines()[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert table.count("Running") == 3
-    before = set((await kubectl("get pods -o name")).split())
     await kubectl("scale deploy/web --replicas=4")
+    await kubectl("rollout status deploy/web --timeout=180s")
+    before = set((await kubectl("get pods -o name")).split())
     await kubectl("rollout restart deploy/web")
     await kubectl("rollout status deploy/web --timeout=180s")
     await kubectl("wait --for=delete --timeout=180s " + " ".join(sorted(before)))

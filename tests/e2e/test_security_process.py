@@ -159,11 +159,15 @@ def test_members_that_really_ran_keep_few_nodes_from_others_and_not_for_long(lab
         assert len(tainted) <= 3
         return [mark for text in texts if text and (mark := read_mark(text)) is not None]
 
+    def homes() -> dict:
+        found = json.loads(lab.kubectl("get", "statefulset/db", "-n", tenant, "-o", "json"))
+        return json.loads(found["metadata"].get("annotations", {}).get("mooring.dev/home", "{}"))
+
     try:
         running.start("home=true")
         lab.kubectl(*as_tenant, "apply", "-f", "-", input=json.dumps(made))
         stands(lab, "rollout", "status", "statefulset/db", "-n", tenant)
-        time.sleep(2.0)
+        until(lambda: len(homes()) == 6, "all six are written down", tell=lambda: running.log.read_text()[-2000:])
         lab.kubectl(*as_tenant, "delete", "pods", "--all", "--wait=false")
         until(
             lambda: len(marks()) == 3, "three are reserved", every_s=0.1, tell=lambda: running.log.read_text()[-2000:]

@@ -88,7 +88,7 @@ class LocalEnvironment(Environment):
         return read_marks(tc["metadata"].get("annotations", {}).get(HANDOFF, "")) or {}
 
     async def why(self, subject):
-        return json.dumps(await (await self.leader()).ask(f"/api/v1/why/{subject}"))
+        return json.dumps(await (await eventually(self.leader)).ask(f"/api/v1/why/{subject}"))
 
     def tell(self):
         leaders = [self.placement.leaders(number) for number in range(5)]
@@ -99,7 +99,7 @@ class LocalEnvironment(Environment):
 
 
 async def play_handoff(environment):
-    """Leaders leave slowly, so that there is time to look."""
+    """A leader stays on whoever is looked at, so that there is time to look."""
     e, seen = environment, environment.seen
     await e.placement.lose_region()
     await e.start()
@@ -116,11 +116,14 @@ async def play_handoff(environment):
     for name in ("demo-tikv-0", "demo-tikv-1"):
         await asyncio.to_thread(e.lab.kubectl, "cordon", await e.node_of(name))
         await e.ask_away(name)
+    e.placement.keep_a_leader("demo-tikv-3")
     await asyncio.to_thread(e.annotate, "demo-tikv-3", "tidb.pingcap.com/restart=")
 
     async def both_empty():
         if (await e.marks()).keys() & {"demo-tikv-3"} and "flushed" not in seen.get("why", ""):
             seen["why"] = await e.why(f"pod/{e.namespace}/demo-tikv-3")
+            if "flushed" in seen["why"]:
+                e.placement.keep_a_leader()
         renewed = await e.uid("demo-tikv-3") not in {"", uids["demo-tikv-3"]}
         left = [e.placement.leaders(number) for number in (0, 1)]
         return renewed and left == [0, 0] and (await e.marks()).keys() == {"demo-tikv-0", "demo-tikv-1"}
@@ -159,6 +162,7 @@ async def asked_of_both(e):
 
 async def noticed(e, uids):
     """Mix has asked for the fifth member, which can go elsewhere; then its node gets a notice."""
+    e.placement.keep_a_leader("demo-tikv-4")
     await e.ask_away("demo-tikv-4", "mix")
 
     async def recorded():
@@ -177,6 +181,7 @@ async def noticed(e, uids):
         return gone or all(e.seen["deadlines"])
 
     await e.until(sooner)
+    e.placement.keep_a_leader()
 
 
 def doctor(e):
@@ -222,6 +227,9 @@ async def held_still(e, what, words):
         return words in e.seen[what]
 
     await eventually(said, tell=e.tell)
+    # What began before `why` said so has been seen by then: the second look from now on begins after it.
+    looks = e.looks
+    await eventually(lambda: e.looks >= looks + 2, tell=e.tell)
     begun = e.begun()
     await asyncio.sleep(6)
     e.seen[f"begun while {what}"] = e.begun() - begun
