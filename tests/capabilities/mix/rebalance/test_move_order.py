@@ -2,18 +2,11 @@
 
 import msgspec
 
-from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.capabilities.mix.rebalance.detached import going_first
 from mooring.capabilities.mix.rebalance.health import Health
-from mooring.capabilities.mix.rebalance.move import (
-    DETACH,
-    EVICT,
-    MoveSituation,
-    _goes_before,
-    _may_go,
-    mark_for,
-    operator,
-)
+from mooring.capabilities.mix.rebalance.move import DETACH, EVICT, mark_for, operator
+from mooring.capabilities.mix.rebalance.order import goes_before, may_go
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, PodShape, Workload
 from mooring.core.model.kinds import Kind
@@ -43,16 +36,8 @@ def test_a_pod_that_is_detached_while_another_goes_does_not_take_its_place():
         }
         queue.resume(operator(pod, WEB, id_=pod.name, deadline=None, takes_room=False, **wanted))
     queue.records.by_id["web-z"].step = 1
-    situation = MoveSituation(
-        op=queue.get("web-a"),
-        world=None,
-        rebalance=RebalancePolicy(),
-        notice=InterruptionPolicy(),
-        now=0.0,
-        health=Health(WEB, (), 1),
-        detached=going_first((second, first), queue),
-    )
-    assert _may_go(situation, first) and not _may_go(situation, second)
+    health, in_order = Health(WEB, (), 1), going_first((second, first), queue)
+    assert may_go(first, health, in_order, 0.0) and not may_go(second, health, in_order, 0.0)
 
 
 def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_away_for_the_other():
@@ -64,17 +49,14 @@ def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_awa
         wanted = {"source": "spot", "way": EVICT, "reason": Reason.NOTICE, "detail": "", "wanted": NodeClass.UNKNOWN}
         op = operator(pod, WEB, id_=name, deadline=deadline, takes_room=True, **wanted)
         mark = mark_for(op, pod, 0.0, EVICT)
-        return msgspec.structs.replace(pod, annotations={LEAVING: write_mark(mark)}), mark, op
+        return msgspec.structs.replace(pod, annotations={LEAVING: write_mark(mark)}), mark
 
     def counts(one, other, now=0.0):
-        pod, mark, op = other
-        policies = {"rebalance": RebalancePolicy(), "notice": InterruptionPolicy()}
-        situation = MoveSituation(op=op, world=None, now=now, health=Health(WEB, (), 2), **policies)
-        return _goes_before(one[0], pod, mark, situation)
+        return goes_before(one[0], *other, Health(WEB, (), 2), InterruptionPolicy(), now)
 
     soon, late, same = about_to_go("web-2", 100.0), about_to_go("web-1", 200.0), about_to_go("web-3", 200.0)
     assert [counts(soon, late), counts(late, soon), counts(soon, soon)] == [True, False, False]
     assert [counts(late, same), counts(same, late)] == [True, False]
-    unready = (msgspec.structs.replace(soon[0], ready=False), *soon[1:])
+    unready = (msgspec.structs.replace(soon[0], ready=False), soon[1])
     assert not counts(unready, late), "it is missing already"
     assert counts(same, late, now=199.0), "its last call has come: it goes now"

@@ -24,7 +24,8 @@ from mooring.capabilities.mix.pace import UnmanagedPods
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import Healths
-from mooring.capabilities.mix.rebalance.move import last_call, operator
+from mooring.capabilities.mix.rebalance.move import operator
+from mooring.capabilities.mix.rebalance.order import last_call
 from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.slots import class_of
 from mooring.core.model.capacity import NodeClass

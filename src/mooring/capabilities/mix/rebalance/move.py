@@ -9,7 +9,6 @@ gone. With a deadline, the last call is deadline − grace − margin: after it 
 not there, since ending with its grace period is better than being cut off.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +23,7 @@ from mooring.capabilities.mix.interruption.notices import mark_of
 from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.health import Health
+from mooring.capabilities.mix.rebalance.order import goes_before, last_call, may_go
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
@@ -176,11 +176,6 @@ class MoveSituation(msgspec.Struct, kw_only=True):
         return found if found is not None and found.uid == self.op.args["uid"] else None
 
 
-def last_call(deadline: float | None, pod: Pod, policy: InterruptionPolicy) -> float | None:
-    """After this, waiting any longer would cost the pod some of its grace."""
-    return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
-
-
 def next_step(running: OperatorRecord, situation: MoveSituation) -> NextStep:
     pod = situation.pod
     if pod is None or pod.terminating or pod.terminal:
@@ -239,7 +234,7 @@ def _part(running: OperatorRecord, situation: MoveSituation, pod: Pod, mark: Mar
         # it, since a budget expects no pods where no workload is left.
         gone = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its workload is gone")
         return NextStep(step=1, instructions=(gone,))
-    if situation.health is None or _may_go(situation, pod):
+    if situation.health is None or may_go(pod, situation.health, situation.detached, situation.now):
         why = "its workload is gone" if situation.health is None else "its replacement is Ready"
         # At the first try the budget may not have seen the replacement yet.
         kept = blocked_by_budget(pod, situation.world) if running.step == 1 else None
@@ -262,17 +257,6 @@ def _part(running: OperatorRecord, situation: MoveSituation, pod: Pod, mark: Mar
     )
 
 
-def _may_go(situation: MoveSituation, pod: Pod) -> bool:
-    """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name."""
-    health = situation.health
-    assert health is not None
-    if not is_ready(pod, health.workload, situation.now):
-        return True
-    serving = [p for p in situation.detached if p.uid == pod.uid or is_ready(p, health.workload, situation.now)]
-    rank = next((place for place, one in enumerate(serving) if one.uid == pod.uid), 0)
-    return health.ready + len(serving) - health.wanted > rank
-
-
 def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     if situation.unwanted:
         return NextStep(step=0, instructions=(detaching.drop_mark(pod, situation.unwanted),))
@@ -286,7 +270,7 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
         # One that is not Ready is missing already: nothing is lost by its going.
         serves = is_ready(pod, health.workload, situation.now)
         bound = situation.deadline is None or target_of(health.workload) in situation.op.cost
-        going = sum(_goes_before(other, pod, mark, situation) for other in health.marked)
+        going = sum(goes_before(other, pod, mark, health, situation.notice, situation.now) for other in health.marked)
         if bound and serves and health.missing + going >= situation.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             waits = Verdict(State.WAITING, Reason.FACT, detail)
@@ -301,19 +285,6 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     return NextStep(
         step=0, instructions=(_delete(situation, pod, situation.op.detail),), again_at=situation.now + LOOK_S
     )
-
-
-def _goes_before(other: Pod, pod: Pod, mark: Mark, situation: MoveSituation) -> bool:
-    """Whether another pod of the workload that still serves is about to go, and before this one: its deletion may be on
-    its way. In an order that both agree on, so that they do not wait for each other."""
-    theirs = mark_on(other)
-    if other.uid == pod.uid or theirs is None or theirs.source not in SOURCES or theirs.value != EVICT:
-        return False
-    if situation.health is None or not is_ready(other, situation.health.workload, situation.now):
-        return False  # missing already
-    call = last_call(theirs.deadline, other, situation.notice)
-    ours = (mark.deadline or math.inf, pod.name)
-    return (theirs.deadline or math.inf, other.name) < ours or (call is not None and situation.now >= call)
 
 
 def _delete(situation: MoveSituation, pod: Pod, why: str) -> DeletePod:

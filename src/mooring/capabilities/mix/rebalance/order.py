@@ -1,0 +1,38 @@
+"""Which pod of a workload goes before another, and when one can wait no longer."""
+
+import math
+
+from mooring.capabilities.drain.detach import EVICT, mark_on
+from mooring.capabilities.drain.readiness import is_ready
+from mooring.capabilities.mix.pace import InterruptionPolicy
+from mooring.capabilities.mix.policy import SOURCES
+from mooring.capabilities.mix.rebalance.health import Health
+from mooring.core.model.cluster import Pod
+from mooring.core.model.marks import Mark
+
+
+def last_call(deadline: float | None, pod: Pod, policy: InterruptionPolicy) -> float | None:
+    """After this, waiting any longer would cost the pod some of its grace."""
+    return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
+
+
+def may_go(pod: Pod, health: Health, detached: tuple[Pod, ...], now: float) -> bool:
+    """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name."""
+    if not is_ready(pod, health.workload, now):
+        return True
+    serving = [p for p in detached if p.uid == pod.uid or is_ready(p, health.workload, now)]
+    rank = next((place for place, one in enumerate(serving) if one.uid == pod.uid), 0)
+    return health.ready + len(serving) - health.wanted > rank
+
+
+def goes_before(other: Pod, pod: Pod, mark: Mark, health: Health, policy: InterruptionPolicy, now: float) -> bool:
+    """Whether another pod of the workload that still serves is about to go, and before this one: its deletion may be on
+    its way. In an order that both agree on, so that they do not wait for each other."""
+    theirs = mark_on(other)
+    if other.uid == pod.uid or theirs is None or theirs.source not in SOURCES or theirs.value != EVICT:
+        return False
+    if not is_ready(other, health.workload, now):
+        return False  # missing already
+    call = last_call(theirs.deadline, other, policy)
+    ours = (mark.deadline or math.inf, pod.name)
+    return (theirs.deadline or math.inf, other.name) < ours or (call is not None and now >= call)
