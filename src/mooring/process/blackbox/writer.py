@@ -13,6 +13,7 @@ import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -58,6 +59,18 @@ Later = Callable[[float, Callable[[], None]], object]
 
 def _nothing(_: Event, __: Sequence[Trigger]) -> None:
     """Once the recording has stopped."""
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """What is made here stays for a while: looking for garbage in it takes longer than making it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def header_of(config: Config, identity: str, started_at: float) -> Header:
@@ -180,13 +193,12 @@ class BlackBox:
         captured, until = self._captured, self._monotonic() + COPY_S
         if captured is None:
             return
-        collects = gc.isenabled()
-        gc.disable()  # what is made here stays for a while, and looking for garbage in it takes longer than making it
         try:
-            for _ in captured.memory.steps:
-                if self._later is not None and self._monotonic() >= until:
-                    self._later(0.0, self._copy)
-                    return
+            with _without_collector():
+                for _ in captured.memory.steps:
+                    if self._later is not None and self._monotonic() >= until:
+                        self._later(0.0, self._copy)
+                        return
             self._add(self._part(captured))
             self._checkpoint = iter(())
             self._arm(GO_ON_S)
@@ -196,9 +208,6 @@ class BlackBox:
             # A bug in the recording must not affect decisions.
             log.exception("blackbox.defect")
             self.stopped = f"a checkpoint could not be made: {type(error).__name__}: {error}"
-        finally:
-            if collects:
-                gc.enable()
         self._end_copy()
 
     def _end_copy(self) -> None:
@@ -225,7 +234,8 @@ class BlackBox:
         if self.stopped or self._files.stopped:
             self._tell()
             return
-        self._make(MAKE_BYTES)
+        with _without_collector():
+            self._make(MAKE_BYTES)
         if self._files.waiting > BACKLOG_BYTES:
             self.stopped = f"the disk is too slow: {BACKLOG_BYTES >> 20} MB wait to be written"
         if self._files.progress >= (self._header.number, self._part_size):
