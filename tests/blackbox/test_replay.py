@@ -311,6 +311,17 @@ def test_what_a_part_named_is_let_go_a_little_at_a_time(monkeypatch):
     assert held == [35, 25, 15, 5, 0]
 
 
+def test_names_do_not_pile_up_where_every_pod_is_a_new_one(monkeypatch):
+    """What is held is bounded, however fast pods come and go."""
+    monkeypatch.setattr(brief, "NAMED", 1000)
+    monkeypatch.setattr(brief, "LET_GO", 10)
+    names, most = brief.Names(), 0
+    for number in range(0, 20_000, 100):
+        names.of([f"uid-{i}" for i in range(number, number + 100)])
+        most = max(most, len(names._held) + sum(len(held) for _, held in names._old))
+    assert most <= 2000
+
+
 def test_uids_that_are_no_longer_held_get_a_new_number(monkeypatch):
     monkeypatch.setattr(brief, "NAMED", 2)
     writer = Writer()

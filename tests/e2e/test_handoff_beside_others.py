@@ -14,7 +14,7 @@ RESTART = "tidb.pingcap.com/restart="
 @pytest.fixture(autouse=True)
 def with_real_pd(lab):
     if lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR")
+        pytest.skip("pd-server is not in MOORING_BIN_DIR: tests/capabilities/handoff asked the sandbox's PD instead")
 
 
 async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):

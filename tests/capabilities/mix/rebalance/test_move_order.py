@@ -6,7 +6,7 @@ from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.capabilities.mix.rebalance.detached import going_first
 from mooring.capabilities.mix.rebalance.health import Health
 from mooring.capabilities.mix.rebalance.move import DETACH, EVICT, mark_for, operator
-from mooring.capabilities.mix.rebalance.order import goes_before, may_go
+from mooring.capabilities.mix.rebalance.order import going_before, may_go
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, PodShape, Workload
 from mooring.core.model.kinds import Kind
@@ -52,7 +52,8 @@ def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_awa
         return msgspec.structs.replace(pod, annotations={LEAVING: write_mark(mark)}), mark
 
     def counts(one, other, now=0.0):
-        return goes_before(one[0], *other, Health(WEB, (), 2), InterruptionPolicy(), now)
+        health = Health(WEB, (), 2, marked=(one[0], other[0]))
+        return going_before(*other, health, InterruptionPolicy(), now) == 1
 
     soon, late, same = about_to_go("web-2", 100.0), about_to_go("web-1", 200.0), about_to_go("web-3", 200.0)
     assert [counts(soon, late), counts(late, soon), counts(soon, soon)] == [True, False, False]

@@ -23,7 +23,7 @@ from mooring.capabilities.mix.interruption.notices import mark_of
 from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.health import Health
-from mooring.capabilities.mix.rebalance.order import goes_before, last_call, may_go
+from mooring.capabilities.mix.rebalance.order import going_before, last_call, may_go
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
@@ -270,8 +270,9 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
         # One that is not Ready is missing already: nothing is lost by its going.
         serves = is_ready(pod, health.workload, situation.now)
         bound = situation.deadline is None or target_of(health.workload) in situation.op.cost
-        going = sum(goes_before(other, pod, mark, health, situation.notice, situation.now) for other in health.marked)
-        if bound and serves and health.missing + going >= situation.limit:
+        counts = bound and serves
+        going = going_before(pod, mark, health, situation.notice, situation.now) if counts else 0
+        if counts and health.missing + going >= situation.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             waits = Verdict(State.WAITING, Reason.FACT, detail)
             again = situation.now + LOOK_S if call is None else min(call, situation.now + LOOK_S)

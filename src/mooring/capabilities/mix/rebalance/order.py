@@ -25,14 +25,18 @@ def may_go(pod: Pod, health: Health, detached: tuple[Pod, ...], now: float) -> b
     return health.ready + len(serving) - health.wanted > rank
 
 
-def goes_before(other: Pod, pod: Pod, mark: Mark, health: Health, policy: InterruptionPolicy, now: float) -> bool:
-    """Whether another pod of the workload that still serves is about to go, and before this one: its deletion may be on
-    its way. In an order that both agree on, so that they do not wait for each other."""
-    theirs = mark_on(other)
-    if other.uid == pod.uid or theirs is None or theirs.source not in SOURCES or theirs.value != EVICT:
-        return False
-    if not is_ready(other, health.workload, now):
-        return False  # missing already
-    call = last_call(theirs.deadline, other, policy)
-    ours = (mark.deadline or math.inf, pod.name)
-    return (theirs.deadline or math.inf, other.name) < ours or (call is not None and now >= call)
+def going_before(pod: Pod, mark: Mark, health: Health, policy: InterruptionPolicy, now: float) -> int:
+    """How many other pods of the workload still serve and are about to go, before this one: their deletion may be on
+    its way. In an order that all agree on, so that they do not wait for each other."""
+    ours, found = (mark.deadline or math.inf, pod.name), 0
+    for other, theirs in health.once(going_before, lambda: _to_be_evicted(health)):
+        call = last_call(theirs.deadline, other, policy)
+        first = (theirs.deadline or math.inf, other.name) < ours or (call is not None and now >= call)
+        # One that is not Ready is missing already.
+        found += first and other.uid != pod.uid and is_ready(other, health.workload, now)
+    return found
+
+
+def _to_be_evicted(health: Health) -> tuple[tuple[Pod, Mark], ...]:
+    marks = ((pod, mark_on(pod)) for pod in health.marked)
+    return tuple((pod, mark) for pod, mark in marks if mark and mark.source in SOURCES and mark.value == EVICT)

@@ -25,7 +25,7 @@ BRIEF: Final = None
 WHOLE: Final = 0
 #: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, and a number of four bytes for each.
 UIDS, FLAGS, NUMBERS = 1, 2, 3
-#: Uids that are held to be named by number, and those that are let go in one go once they are not.
+#: Uids that are held to be named by number, and how many are let go in one go, at least, once they are not.
 NAMED: Final = 500_000
 LET_GO: Final = 500
 
@@ -178,11 +178,11 @@ class Names:
         self._old.append((self._numbers, self._held))
         self._numbers, self._held = {}, []
 
-    def _let_go(self) -> None:
+    def _let_go(self, count: int) -> None:
         """A little of it: 150,000 names at once take longer than a turn may."""
         numbers, held = self._old[-1]
-        del held[-LET_GO:]
-        for _ in range(min(LET_GO, len(numbers))):
+        del held[-count:]
+        for _ in range(min(count, len(numbers))):
             numbers.popitem()
         if not numbers:
             self._old.pop()
@@ -192,7 +192,7 @@ class Names:
         if len(self._held) >= NAMED:
             self.begin()
         if self._old:
-            self._let_go()
+            self._let_go(max(LET_GO, 2 * len(uids)))  # faster than others come
         first, held, known = self._next, len(self._held), self._numbers
         numbers: list[Any] = [*map(known.get, map(id, uids))]
         if None in numbers:
