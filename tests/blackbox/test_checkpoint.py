@@ -47,7 +47,7 @@ def rows_of(engine):
 
 
 def row_of(found):
-    """Nothing is decided from the version of a pod, and one that shows nothing else is not recorded."""
+    """Nothing is decided from the version of a pod; of an update that shows nothing else, that alone is recorded."""
     return msgspec.structs.replace(found, resource_version="") if isinstance(found, Pod) else found
 
 
@@ -188,12 +188,19 @@ class Recorded:
 
 
 def held(directory: Path) -> int:
-    """Bytes on disk; a part that is dropped while we count is gone."""
-    total = 0
+    """Bytes on disk at one moment: counted until nothing was written or dropped meanwhile."""
+    was: dict[str, int] = {}
+    while (now := _sizes(directory)) != was:
+        was = now
+    return sum(was.values())
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    found = {}
     for path in recordings(directory):
         with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size
-    return total
+            found[path.name] = path.stat().st_size
+    return found
 
 
 def test_the_ring_drops_its_oldest_parts_and_goes_on(tmp_path):
@@ -254,11 +261,13 @@ def test_events_between_the_parts_of_a_checkpoint_are_read_after_it(tmp_path):
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_comes_in_the_world_is_the_same_after_every_turn(seed, tmp_path):
     """Late and repeated versions, pods that went and come again, answers of writes, lists of any length and what comes
-    while one is taken in, several of one pod in a turn; from the start, and from each checkpoint."""
-    chance, made, were = random.Random(seed), Recorded(tmp_path, 10 << 20), {}
+    while one is taken in, several of one pod in a turn; from the start, and from each checkpoint. O6: and every event
+    of a turn is in the recording, whatever it did to the world."""
+    chance, made, were, given = random.Random(seed), Recorded(tmp_path, 10 << 20), {}, {}
     for turn in range(90):
-        made.give(*(_something(chance, turn) for _ in range(chance.randrange(1, 6))))
-        were[made.now] = list(made.engine.world.pods())
+        events = [_something(chance, turn) for _ in range(chance.randrange(1, 6))]
+        made.give(*events)
+        were[made.now], given[made.now] = list(made.engine.world.pods()), len(events)
         if turn % 40 == 20:
             made.box.begin_part()
     made.box.close()
@@ -272,6 +281,7 @@ def test_whatever_comes_in_the_world_is_the_same_after_every_turn(seed, tmp_path
         for one in played.records:
             assert replay.put(one) is None
             assert _by_uid(replay.engine.world.pods()) == _by_uid(were.get(one.now, replay.engine.world.pods()))
+            assert len(one.events) + len(one.unchanged) == given.get(one.now, len(one.events))
         assert replay.engine.world.check() == []
 
 

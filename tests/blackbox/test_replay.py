@@ -281,17 +281,23 @@ def test_what_was_noted_of_a_turn_that_did_not_end_is_forgotten():
     assert versions_of(read(Writer().turns(made), known)) == [[("u2", "1")]]
 
 
-def test_what_changes_nothing_in_the_world_is_left_out():
-    """A version and nothing else, a late one, and the answer of a write that is older than what was seen: replayed,
-    they change nothing either, whatever was left out before them."""
+def test_of_what_changes_nothing_in_the_world_the_version_is_recorded():
+    """O6, every input: a version and nothing else, a late one, and the answer of a write that is older than what was
+    seen. Replayed, they change nothing either."""
     pod, made = known("u1"), Batch()
+    still = Seen(Kind.POD, msgspec.structs.replace(pod, resource_version="7"))
     late = Outcome(instruction="i1", kind=Kind.POD, object=pod)
+    odd = Seen(Kind.POD, msgspec.structs.replace(pod, resource_version="v7"))
     note = made.begin()
-    for event, changed in [(Seen(Kind.POD, pod), ()), moved("u2"), (late, ()), (Seen(Kind.POD, pod), ())]:
-        note(event, changed)
-    made.add(7.25, 3, [None] * 4, [], noted=True)
-    (turn,) = read(Writer().turns(made), known)
-    assert turn.events == (moved("u2")[0], msgspec.structs.replace(late, object=None))
+    note(still, ())  # of a turn that did not come to its end
+    for given in ([(still, ()), moved("u2"), (late, ()), (Seen(Kind.POD, pod), ())], [(odd, ()), (still, ())]):
+        note = made.begin()
+        for event, changed in given:
+            note(event, changed)
+        made.add(7.25, 3, [event for event, _ in given], [], noted=True)
+    first, second = read(Writer().turns(made), known)
+    assert (first.events, first.unchanged) == ((moved("u2")[0], msgspec.structs.replace(late, object=None)), (7, 0))
+    assert (second.events, second.unchanged) == ((odd,), (7,))
 
 
 def test_what_a_part_named_is_let_go_a_little_at_a_time(monkeypatch):

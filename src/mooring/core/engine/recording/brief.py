@@ -1,7 +1,8 @@
 """What a recording says of the pods in its turns: of one that the world knew before, only what moves in its life.
 
-An update of a pod that changes nothing in the world is left out: it is late, or all that is new in it is its version,
-from which nothing is decided. That is about half of what comes in.
+Of an update of a pod that changes nothing in the world only the version goes: it is late, or all that is new in it is
+that version, from which nothing is decided. That is about half of what comes in, and to name its pod would cost more
+than all the rest of it.
 It is noted as soon as the world has taken a pod in, when both rows are at hand: looking for them again, even at the end
 of the turn, would cost more than all the rest.
 Many turns become bytes in one go, in columns: that costs a third of making and compressing them one by one.
@@ -23,8 +24,9 @@ from mooring.core.model.kinds import Kind
 #: In place of an event: the next pod of those that are told in brief, of those that are told as a whole.
 BRIEF: Final = None
 WHOLE: Final = 0
-#: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, and a number of four bytes for each.
-UIDS, FLAGS, NUMBERS = 1, 2, 3
+#: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, a number of four bytes for each, and
+#: versions of eight bytes each.
+UIDS, FLAGS, NUMBERS, VERSIONS = 1, 2, 3, 4
 #: Uids that are held to be named by number, and how many are let go in one go, at least, once they are not.
 NAMED: Final = 500_000
 LET_GO: Final = 500
@@ -49,11 +51,12 @@ class Batch:
     """Some turns, one after the other. Of pods in brief it holds values and not rows, taken as soon as the world has
     taken the pod in: later each look at a row is a wait for memory."""
 
-    __slots__ = ("_before", "_briefly", "_lists", "_taken", "_told", "count", "turns", "whole")
+    __slots__ = ("_before", "_briefly", "_lists", "_taken", "_told", "_unchanged", "count", "turns", "whole")
 
     def __init__(self) -> None:
-        #: When, how many decisions, what came in (a number: so many pods in brief), and what came out.
-        self.turns: list[tuple[float, int, int | list[Any], Sequence[Instruction]]] = []
+        #: When, how many decisions, what came in (a number: so many pods in brief), what came out, and how many updates
+        #: changed nothing.
+        self.turns: list[tuple[float, int, int | list[Any], Sequence[Instruction], int]] = []
         #: Events in them, and turns.
         self.count = 0
         #: Pods that are told as a whole.
@@ -61,14 +64,17 @@ class Batch:
         #: Of pods in brief: uid, version, and what a `Moved` has. One list, not one per column: each is memory to be
         #: waited for with every pod.
         self._told: list[tuple[Any, ...]] = []
-        #: Of the turn that is being noted: how many pods were told before it, and what came in; None: pods in brief.
-        self._before = (0, 0)
+        #: Versions of the updates that changed nothing. As numbers: no object stays for any of them.
+        self._unchanged = array("Q")
+        #: Of the turn that is being noted: how many pods of each of the three were told before it, and what came in;
+        #: None: pods in brief.
+        self._before = (0, 0, 0)
         self._taken: list[Any] | None = None
         self._briefly, self._lists = True, False
 
     def begin(self) -> Note:
         """A turn. What was noted of one that did not come to its end is forgotten."""
-        if self._taken is not None or self._before[0] != len(self._told):
+        if self._taken is not None or self._before != (len(self._told), len(self.whole), len(self._unchanged)):
             self._forget()
         return self.note
 
@@ -77,9 +83,13 @@ class Batch:
         if type(event) is not Seen or event.kind is not Kind.POD:
             self._note_other(event, changed)
             return
-        if not changed and not self._lists:
-            return
         pod: Any = event.object
+        if not changed and not self._lists:
+            try:
+                self._unchanged.append(int(pod.resource_version))
+            except (ValueError, OverflowError):  # not as Kubernetes spells it
+                self._note_other(event, changed)
+            return
         old = changed[-1].old if self._briefly else None
         if (
             old is None
@@ -136,8 +146,8 @@ class Batch:
         elif self._taken is not None:
             taken = self._taken
         self.count += 1 + len(events)
-        self.turns.append((now, decisions, taken, instructions))
-        self._before, self._taken = (len(self._told), len(self.whole)), None
+        self.turns.append((now, decisions, taken, instructions, len(self._unchanged) - self._before[2]))
+        self._before, self._taken = (len(self._told), len(self.whole), len(self._unchanged)), None
         self._briefly, self._lists = True, False
 
     def _take(self, event: Event, taken: list[Any]) -> None:
@@ -149,9 +159,10 @@ class Batch:
             taken.append(event)
 
     def _forget(self) -> None:
-        told, whole = self._before
+        told, whole, unchanged = self._before
         del self._told[told:]
         del self.whole[whole:]
+        del self._unchanged[unchanged:]
         self._taken, self._briefly, self._lists = None, True, False
 
     def brief(self, names: "Names") -> tuple[object, ...]:
@@ -159,6 +170,10 @@ class Batch:
         uids, versions, *columns = zip(*self._told, strict=True) if self._told else _NOTHING
         moved = msgspec.msgpack.Ext(FLAGS, b"\1" * len(uids))
         return (names.of(uids), versions, moved, *columns)
+
+    def unchanged(self) -> object:
+        """Versions of the updates that changed nothing."""
+        return msgspec.msgpack.Ext(VERSIONS, _bytes_of(self._unchanged))
 
 
 class Names:
@@ -201,10 +216,7 @@ class Names:
                     self._held.append(uid)
                     self._next += 1
             numbers = [known[id(uid)] for uid in uids]
-        data = array("I", numbers)
-        if sys.byteorder == "big":
-            data.byteswap()
-        return first, packed(self._held[held:]), msgspec.msgpack.Ext(NUMBERS, data.tobytes())
+        return first, packed(self._held[held:]), msgspec.msgpack.Ext(NUMBERS, _bytes_of(array("I", numbers)))
 
 
 def packed(uids: Sequence[str]) -> object:
@@ -232,5 +244,12 @@ def unpacked(uids: Any) -> list[str]:
     return [f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}" for uid in found]
 
 
-def numbers_in(data: bytes) -> list[int]:
-    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
+def _bytes_of(numbers: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def numbers_in(data: bytes, size: int = 4) -> list[int]:
+    return [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]

@@ -3,7 +3,7 @@
 Every form that was ever written is read here: format 1 has whole pods only, and no checkpoints; where format 2 names a
 pod, the last row that was written of it is meant, and since format 3 the row in the world at the beginning of the turn.
 So a turn is to be read once the one before has been put into the engine. Format 4 has many turns in a record, and pods
-in columns.
+in columns; format 5 also the versions of updates that change nothing, which format 4 does not mention.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,9 +41,11 @@ _PLAIN: Final = (
 #: How the records begin that belong to turns; those that a checkpoint is made of are read ahead of them.
 _DEFERRED: Final = tuple(
     msgspec.msgpack.encode([tag, *[None] * more])[: 2 + len(tag)]
-    for tag, more in ((Tag.TURN, 4), (Tag.WRITTEN, 2), (Tag.PART, 2), (Tag.PODS, 1), (Tag.PODS, 2), (Tag.TURNS, 3))
-)
-_TURNS: Final = _DEFERRED[-1]
+    for tag, more in (
+        (Tag.TURN, 4), (Tag.WRITTEN, 2), (Tag.PART, 2), (Tag.PODS, 1), (Tag.PODS, 2), (Tag.TURNS, 3), (Tag.TURNS, 4)
+    )
+)  # fmt: skip
+_TURNS: Final = _DEFERRED[-2:]
 _UID: Final = PodRow.__struct_fields__.index("uid")
 _BRIEF, _WHOLE = map(msgspec.msgpack.encode, (BRIEF, WHOLE))
 T = TypeVar("T")
@@ -129,8 +131,9 @@ class _RecordReader:
                 yield self._turn(rest)
             case Tag.TURNS:
                 whole, moves = iter(self._pods_in(rest[:2])), self._moves(*msgspec.msgpack.decode(rest[2]))
+                unchanged = iter(_versions_in(rest[3]) if len(rest) > 3 else ())
                 for turn in _raw.decode(rest[0]):
-                    yield self._turn(_raw.decode(turn), whole, moves)
+                    yield self._turn(_raw.decode(turn), whole, moves, unchanged)
             case other:
                 raise BadRecordError(f"{other!r} is not a kind of record")
 
@@ -143,8 +146,14 @@ class _RecordReader:
         told = zip(uids, msgspec.convert(versions, list[str]), flags.data, strict=True)
         return iter([(uid, version, _next(moved) if has_moved else None) for uid, version, has_moved in told])
 
-    def _turn(self, rest: list[msgspec.Raw], whole: Iterator[Pod] = iter(()), moves: "Moves" = iter(())) -> Turn:
-        now, decisions, events, instructions = rest
+    def _turn(
+        self,
+        rest: list[msgspec.Raw],
+        whole: Iterator[Pod] = iter(()),
+        moves: "Moves" = iter(()),
+        unchanged: Iterator[int] = iter(()),
+    ) -> Turn:
+        now, decisions, events, instructions, *more = rest
         told = msgspec.msgpack.decode(events, type=list[msgspec.Raw] | Count)
         taken = repeat(_BRIEF, told) if isinstance(told, int) else told
         if self._known is not None:
@@ -154,6 +163,7 @@ class _RecordReader:
             _count.decode(decisions),
             tuple(self._next_event(event, whole, moves) for event in taken),
             _instructions.decode(instructions),
+            tuple(_next(unchanged) for _ in range(_count.decode(more[0]))) if more else (),
         )
 
     def _written(self, index: str, write: bytes) -> Written:
@@ -304,6 +314,10 @@ def _next(rest: Iterator[T]) -> T:
     for one in rest:
         return one
     raise BadRecordError("it has fewer pods than it names")
+
+
+def _versions_in(raw: msgspec.Raw) -> list[int]:
+    return numbers_in(bytes(msgspec.msgpack.decode(raw, type=msgspec.msgpack.Ext).data), 8)
 
 
 def _read_outcome(fields: dict[str, msgspec.Raw]) -> Outcome:

@@ -5,8 +5,8 @@ The engine is pure, but how much it decides in a turn depends on a clock; so a t
 it made. Records are msgpack. An event is its class's name and its fields; the class of a Kubernetes object follows from
 its kind. A large list goes ahead of its turn in parts, so that no single record takes long to make. Most events are
 pods: they go in columns, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
-that the world knew before the turn, only what moves goes, and its uid once. The world into which it is replayed knows
-the same row.
+that the world knew before the turn, only what moves goes, and its uid once; of an update that changes nothing, its
+version. The world into which it is replayed knows the same row.
 
 A checkpoint goes in parts, too, between the turns that follow it.
 """
@@ -82,6 +82,9 @@ class Turn(msgspec.Struct, frozen=True):
     decisions: int
     events: tuple[Event, ...]
     instructions: tuple[tuple[str, dict[str, Any]], ...]
+    #: Versions of updates of pods that came in and changed nothing in the world. Replayed, they would change nothing
+    #: either.
+    unchanged: tuple[int, ...] = ()
 
 
 class PodRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -161,7 +164,7 @@ class Writer:
     def turns(self, batch: Batch) -> Iterator[bytes]:
         """The records of some turns; one, unless a long list came in or pods of a new shape or owner."""
         turns = []
-        for now, decisions, taken, instructions in batch.turns:
+        for now, decisions, taken, instructions, unchanged in batch.turns:
             said: list[object] = []
             for event in taken if isinstance(taken, list) else ():
                 if isinstance(event, Listed) and len(event.objects) > PART:
@@ -169,10 +172,11 @@ class Writer:
                     while part := list(islice(rest, PART)):
                         yield from self._part(Tag.PART, Tag.PODS, event.kind, part)
                 said.append(event if event is BRIEF or event is WHOLE else _event(event))
-            turns.append((now, decisions, said or taken, [(type(one).__name__, one) for one in instructions]))
+            out = [(type(one).__name__, one) for one in instructions]
+            turns.append((now, decisions, said or taken, out, unchanged))
         whole = self._columns(batch.whole) if batch.whole else None
         yield from self._shared()
-        yield _encoder.encode((Tag.TURNS, turns, whole, batch.brief(self._names)))
+        yield _encoder.encode((Tag.TURNS, turns, whole, batch.brief(self._names), batch.unchanged()))
 
     def checkpoint(self, captured: Captured) -> Iterator[bytes]:
         """The parts of a checkpoint. Records of turns may come in between, from the same writer."""
