@@ -11,6 +11,7 @@ import pytest
 
 from mooring.core.engine.events import Tick
 from mooring.core.engine.recording.reading import read
+from mooring.core.engine.recording.records import PART
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
@@ -93,14 +94,14 @@ def test_the_bound_holds_and_earlier_recordings_go_first(tmp_path):
     live.write_bytes(b"x" * 100)
     os.utime(earlier, (0, 0))
     box, told = box_in(tmp_path, size=8192)
-    box.turn(1.0, 1, [_pods(50, "a")], [])
+    box.turn(1.0, 1, [_pods(PART, "a")], [])
     _flush(box)
     assert not earlier.exists()
     assert not told
-    box.turn(2.0, 1, [_pods(180, "b")], [])
-    box.turn(2.5, 1, [_pods(180, "c")], [])
-    _flush(box)
-    box.turn(3.0, 1, [Tick()], [])
+    box.turn(2.0, 1, [_pods(360, "b")], [])
+    for number in range(12):
+        box.turn(2.5 + number, 1, [Tick()], [])
+        _flush(box)
     box.close()
     assert len(told) == 1
     assert "blackbox.size" in told[0]
@@ -151,12 +152,12 @@ def test_a_long_list_is_made_over_several_turns(tmp_path):
     box, _ = box_in(tmp_path, size=100 << 20)
     box.turn(1.0, 1, [_pods(3000, "a")], [])
     assert box._to_make
-    for number in range(90):
+    for number in range(140):
         box.turn(2.0 + number, 1, [Tick()], [])
     assert not box._to_make
     box.close()
     turns = list(read(records_of(recordings(tmp_path)[0])))
-    assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(90))]
+    assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(140))]
     assert len(turns[0].events[0].objects) == 3000
 
 

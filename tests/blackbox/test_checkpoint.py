@@ -205,7 +205,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 def test_the_ring_drops_its_oldest_parts_and_goes_on(tmp_path):
     """Disk bounded always; what is left begins with a checkpoint and replays."""
-    size = 120_000
+    size = 130_000
     made = Recorded(tmp_path, size)
     for turn in range(4000):
         number = turn * 7 % 600

@@ -43,7 +43,7 @@ DECIDING: Final = ("namespace", "features", "queue")
 STOPPED: Final = "blackbox-stopped"
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
-GO_ON_S: Final = 0.01
+GO_ON_S: Final = 0.005
 #: Events, and turns, that become bytes in one go, and how long the first waits for the others.
 TOGETHER, TOGETHER_S = 1000, 0.4
 #: Bytes made in one go, of turns and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.

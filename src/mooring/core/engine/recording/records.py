@@ -40,7 +40,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 
 #: Objects of a list per record.
-PART: Final = 50
+PART: Final = 25
 #: Shapes and owners that are held to be named by number.
 SHARED: Final = 50_000
 
