@@ -44,6 +44,9 @@ SETTINGS = {
 #: What a PD asks of a region that a keyspace ends in; it touches no other store.
 SPLIT = "labeler-split-region"
 _CREATED = re.compile(r"createAt:(\S+ \S+)")
+#: In so many of our looks an operator of PD's was there before one of ours began: then Mooring, which looks every 0.3 s,
+#: has seen it. Looks and not seconds: a busy machine slows both down.
+KNOWN_LOOKS = 5
 
 
 class SandboxStores(ServedPd):
@@ -170,8 +173,9 @@ class Environment:
         self.paused_too = set()
         #: Ours that PD was seen to run, and how often it was looked at.
         self._ours, self.looks = set(), 0
-        #: What each operator costs where, as of its beginning: its region may get another leader meanwhile.
-        self._prices = {}
+        #: What each operator costs where, as of its beginning: its region may get another leader meanwhile. And which
+        #: look showed it first.
+        self._prices, self._first_look = {}, {}
         #: What stood on a store that had more of ours than it may, for whoever reads a failure.
         self.above = {}
 
@@ -338,8 +342,9 @@ class Environment:
             summary.put(region)
         for began, operator in new:
             self._prices[began, operator.region_id] = foreign.costs(operator, settings, summary)
+            self._first_look[began, operator.region_id] = self.looks
         load, ours = {}, {}
-        for began, operator in running:
+        for place, (began, operator) in enumerate(running):
             mine = operator.desc in foreign.OURS
             self._ours |= {(began, operator.region_id)} if mine else set()
             if not mine and operator.desc != SPLIT:
@@ -347,10 +352,19 @@ class Environment:
             for store, cost in self._prices[began, operator.region_id].items():
                 load[store] = load.get(store, 0) + cost
                 ours[store] = ours.get(store, 0) + mine * cost
-                if mine and load[store] > LIMIT:
-                    self.pushed.add((began, operator.region_id, operator.brief, load[store]))
+                known = cost + self._known_before(running[:place], (began, operator.region_id), store)
+                if mine and known > LIMIT:
+                    self.pushed.add((began, operator.region_id, operator.brief, known))
         for store in [store for store, cost in ours.items() if cost > LIMIT]:
             on_it = [(b, op.desc, op.region_id, op.brief, self._prices[b, op.region_id]) for b, op in running]
             self.above.setdefault(store, [entry for entry in on_it if store in entry[-1]])
         self.peak = max([self.peak, *ours.values()])
         self.peak_of_all = max([self.peak_of_all, *load.values()])
+
+    def _known_before(self, earlier, operator, store):
+        """What ran on a store when one of ours began, and Mooring knew of: ours, and what PD had begun long enough
+        before."""
+        until = self._first_look[operator] - KNOWN_LOOKS
+        keys = [(began, op.region_id, op.desc in foreign.OURS) for began, op in earlier]
+        known = [(began, region) for began, region, mine in keys if mine or self._first_look[began, region] <= until]
+        return sum(self._prices[one].get(store, 0) for one in known)

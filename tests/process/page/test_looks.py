@@ -188,6 +188,7 @@ async def test_every_word_can_be_read(easel):
 async def test_day_and_night_follow_the_system_and_nothing_moves_for_those_who_ask(easel):
     """prefers-color-scheme changes the environment; prefers-reduced-motion ends every transition and animation."""
     tab = await easel.show(pictures.busy())
+    await tab.until("document.querySelector('.seg')")  # drawn: it is what moves
     environments, moving = [], []
     for scheme, motion in (("light", "no-preference"), ("dark", "reduce")):
         await tab.prefers(color_scheme=scheme, reduced_motion=motion)
