@@ -43,8 +43,8 @@ class Moved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     schedulable: bool
 
 
-#: Columns of no pods.
-_NOTHING: Final[Sequence[Any]] = [()] * (2 + len(Moved.__struct_fields__))
+#: What is told of a pod: uid, version, and what a `Moved` has.
+_WIDTH: Final = 2 + len(Moved.__struct_fields__)
 
 
 class Batch:
@@ -61,13 +61,13 @@ class Batch:
         self.count = 0
         #: Pods that are told as a whole.
         self.whole: list[Any] = []
-        #: Of pods in brief: uid, version, and what a `Moved` has. One list, not one per column: each is memory to be
-        #: waited for with every pod.
-        self._told: list[tuple[Any, ...]] = []
+        #: Of pods in brief, `_WIDTH` values of each, one after the other: no object is kept for a pod, and there is no
+        #: list per column, each of which would be memory to be waited for with every pod.
+        self._told: list[Any] = []
         #: Versions of the updates that changed nothing. As numbers: no object stays for any of them.
         self._unchanged = array("Q")
-        #: Of the turn that is being noted: how many pods of each of the three were told before it, and what came in;
-        #: None: pods in brief.
+        #: Of the turn that is being noted: how much was in `_told`, `whole` and `_unchanged` before it, and what came
+        #: in; None: pods in brief.
         self._before = (0, 0, 0)
         self._taken: list[Any] | None = None
         self._briefly, self._lists = True, False
@@ -104,24 +104,22 @@ class Batch:
         ):
             self._note_other(event, changed)
             return
-        self._told.append(
-            (
-                pod.uid,
-                pod.resource_version,
-                None if old.node == pod.node else pod.node,
-                pod.phase,
-                pod.ready,
-                pod.ready_since,
-                pod.deletion_at,
-                pod.schedulable,
-            )
+        self._told += (
+            pod.uid,
+            pod.resource_version,
+            None if old.node == pod.node else pod.node,
+            pod.phase,
+            pod.ready,
+            pod.ready_since,
+            pod.deletion_at,
+            pod.schedulable,
         )
         if self._taken is not None:
             self._taken.append(BRIEF)
 
     def _note_other(self, event: Event, changed: Sequence[Any]) -> None:
         if self._taken is None:
-            self._taken = [BRIEF] * (len(self._told) - self._before[0])
+            self._taken = [BRIEF] * self._briefly_told()
         # What comes in with these is not what the world knew before the turn; with a long list, it waits behind it.
         self._briefly = self._briefly and not isinstance(event, Listed | Outcome)
         self._lists = self._lists or (isinstance(event, Listed) and len(event.objects) > LARGE)
@@ -138,7 +136,7 @@ class Batch:
         noted: bool = False,
     ) -> None:
         """A turn has ended. Not `noted`: its pods are told as a whole."""
-        taken: int | list[Any] = len(self._told) - self._before[0]
+        taken: int | list[Any] = self._briefly_told()
         if not noted:
             taken = []
             for event in events:
@@ -149,6 +147,10 @@ class Batch:
         self.turns.append((now, decisions, taken, instructions, len(self._unchanged) - self._before[2]))
         self._before, self._taken = (len(self._told), len(self.whole), len(self._unchanged)), None
         self._briefly, self._lists = True, False
+
+    def _briefly_told(self) -> int:
+        """Pods of this turn so far."""
+        return (len(self._told) - self._before[0]) // _WIDTH
 
     def _take(self, event: Event, taken: list[Any]) -> None:
         """As a whole."""
@@ -167,7 +169,7 @@ class Batch:
 
     def brief(self, names: "Names") -> tuple[object, ...]:
         """Names, versions and flags of those told in brief; the columns of what moved."""
-        uids, versions, *columns = zip(*self._told, strict=True) if self._told else _NOTHING
+        uids, versions, *columns = (self._told[at::_WIDTH] for at in range(_WIDTH))
         moved = msgspec.msgpack.Ext(FLAGS, b"\1" * len(uids))
         return (names.of(uids), versions, moved, *columns)
 
