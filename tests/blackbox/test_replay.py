@@ -370,6 +370,12 @@ def turns(events=2, flags=None, uids=(A_UID, A_UID), whole=None):
     return ["turns", [[1.0, 1, events, []]], whole, [list(uids), ["1", "2"], flags, [], [], [], [], [], []]]
 
 
+def unchanged(count, versions):
+    """A record of format 5: one turn with so many updates that changed nothing."""
+    numbers = [0, [], msgspec.msgpack.Ext(3, b"")]
+    return ["turns", [[1.0, 1, 0, [], count]], None, [numbers, [], msgspec.msgpack.Ext(2, b""), *[[]] * 6], versions]
+
+
 #: Records that no Mooring writes, by what is wrong with them. The first two were tracebacks.
 MALFORMED = {
     "more pods than can be counted": turn(2**63),
@@ -378,6 +384,10 @@ MALFORMED = {
     "more pods than there are": turns(events=3),
     "fewer flags than pods": turns(flags=msgspec.msgpack.Ext(2, b"\0")),
     "columns that are too few": turns(whole=[[]]),
+    "more unchanged than there are": unchanged(2, msgspec.msgpack.Ext(4, b"\1" + b"\0" * 7)),
+    "fewer unchanged than none": unchanged(-1, msgspec.msgpack.Ext(4, b"")),
+    "a version that is cut off": unchanged(1, msgspec.msgpack.Ext(4, b"\1\0\0")),
+    "versions that are no bytes": unchanged(1, [7]),
     "a list with more objects than there are": turn([("Listed", "Node", 7)]),
     "a list with fewer objects than none": turn([("Listed", "Node", -1)]),
     "a shape that was not given": turn([("Pod", ["a", "p", "u", "1", 99, None, *[""] * 3])]),

@@ -317,7 +317,10 @@ def _next(rest: Iterator[T]) -> T:
 
 
 def _versions_in(raw: msgspec.Raw) -> list[int]:
-    return numbers_in(bytes(msgspec.msgpack.decode(raw, type=msgspec.msgpack.Ext).data), 8)
+    data = bytes(msgspec.msgpack.decode(raw, type=msgspec.msgpack.Ext).data)
+    if len(data) % 8:
+        raise BadRecordError("a version is cut off")
+    return numbers_in(data, 8)
 
 
 def _read_outcome(fields: dict[str, msgspec.Raw]) -> Outcome:
