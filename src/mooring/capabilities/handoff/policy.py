@@ -25,6 +25,9 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet. So are
     #: those of a member that took PD over while a store was being proven empty.
     young_pd_s: Span = 60.0
+    #: After another store has started, its former leaders may be elected here for so long, and no pod is deleted
+    #: meanwhile: TiKV's `raft-base-tick-interval` times `raft-max-election-timeout-ticks`. Raise it with those.
+    election_s: Span = 20.0
     #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
     #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: every leader has reported by then.
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001

@@ -27,8 +27,6 @@ from mooring.core.world.read import PdLook
 
 #: The second look comes no sooner than this.
 AGAIN_S: Final = 0.1
-#: After this a store that stopped has no leader left: others are elected (TiKV's longest timeout, 20 ticks of 1 s).
-ELECTION_S: Final = 20.0
 #: So many times the age at which a PD's answers count at all: by then every region has reported many times.
 SETTLED: Final = 10
 
@@ -79,13 +77,14 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
     return None
 
 
-def elected_at(view: PdView, store_id: int, now: float) -> tuple[float, int] | None:
+def elected_at(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> tuple[float, int] | None:
     """PD counts the leaders of a store that has just restarted as they were, until others are elected: here, maybe.
     When that is over, and which store it is; None: no other store has restarted. A start in the future is a clock that
     is wrong."""
     started = [(s.started_at, s.id) for s in view.stores if s.id != store_id and s.started_at and s.started_at <= now]
     at, store = max(started, default=(-inf, 0))
-    return (at + ELECTION_S, store) if at + ELECTION_S > now else None
+    over_at = at + policy.election_s
+    return (over_at, store) if over_at > now else None
 
 
 def absent_at(look: PdLook, policy: HandoffPolicy) -> float | None:

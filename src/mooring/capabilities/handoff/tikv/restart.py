@@ -91,7 +91,7 @@ def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
             progress=f"empty; {again(here.notes, proven_at, here.policy)}",
             refreshes=(PdRefresh(here.cluster, proven_at),),
         )
-    restarted = elected_at(look.view, here.store_id, here.seen_at)
+    restarted = elected_at(look.view, here.store_id, here.seen_at, here.policy)
     if restarted is None:
         return None
     at, other = restarted
