@@ -78,8 +78,7 @@ def test_a_recording_that_has_stopped_holds_nothing_of_what_comes_later(tmp_path
     box._files.thread.join(5)
     pod = Seen(Kind.POD, Pod("a", "p", "u", "1", PodShape()))
     for number in range(3 * blackbox.TOGETHER):
-        box.begin()(pod, ())
-        box.turn(float(number), 1, [pod], [], noted=True)
+        box.turn(float(number), 1, [pod], [], [()])
     box.written("SlotBook", Tick())
     assert told
     assert not box._to_make

@@ -33,7 +33,7 @@ from mooring.core.queue import Settings
 from mooring.process.assemble import capabilities
 from mooring.process.blackbox.file import BadRecordingError, RecordingFile, header_line, recordings
 from mooring.process.blackbox.playback import Playback
-from mooring.process.blackbox.writer import BlackBox, header_of
+from mooring.process.blackbox.writer import TOGETHER_S, BlackBox, header_of
 from mooring.process.replica import KINDS, engine_of
 from mooring.process.settings.config import Config
 from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
@@ -205,7 +205,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 def test_the_ring_drops_its_oldest_parts_and_goes_on(tmp_path):
     """Disk bounded always; what is left begins with a checkpoint and replays."""
-    size = 130_000
+    size = 81_000
     made = Recorded(tmp_path, size)
     for turn in range(4000):
         number = turn * 7 % 600
@@ -223,6 +223,37 @@ def test_the_ring_drops_its_oldest_parts_and_goes_on(tmp_path):
     assert replay.turns > 500
     assert rows_of(replay.engine) == rows_of(made.engine)
     assert made.box.paths == [part.path for part in parts]
+
+
+def test_turns_stay_together_while_a_checkpoint_is_written(tmp_path):
+    """A record of its own for each turn between two parts of it would cost as much as a quarter of the checkpoint. The
+    turns wait no longer than they would without it."""
+    clock, calls = [0.0], []
+    made = Recorded(tmp_path, 10 << 20, lambda seconds, call: calls.append((seconds, call)), lambda: clock[0])
+
+    def go_on():
+        (seconds, call), calls[:] = calls[0], calls[1:]
+        clock[0] += seconds
+        call()
+
+    while calls:
+        go_on()
+    made.box.begin_part()
+    while made.box.copying:
+        go_on()
+    began, turns = clock[0], 0
+    while made.box._checkpoint is not None:
+        made.give(Seen(Kind.POD, _pod(turns, 1000 + turns)))
+        turns += 1
+        go_on()
+    assert turns > 5
+    while calls:
+        go_on()
+    assert clock[0] == pytest.approx(began + TOGETHER_S)
+    made.box.close()
+    *_, last = RecordingFile(tmp_path).parts
+    assert [msgspec.msgpack.decode(one)[0] for one in last.records()].count("turns") == 1
+    assert replayed(tmp_path)[0] is None
 
 
 def test_one_part_beside_the_present_one_must_fit(tmp_path):
@@ -509,9 +540,10 @@ def test_a_file_makes_nothing_but_our_own_values(name):
         read([msgspec.msgpack.encode([(0, name, None, [])])], {}, {})
 
 
-@pytest.mark.parametrize(("name", "of"), [("lab-rebalance", 3), ("lab-notice", 2)])
+@pytest.mark.parametrize(("name", "of"), [("mode-change", 5), ("restart", 4), ("lab-rebalance", 3), ("lab-notice", 2)])
 def test_earlier_formats_are_read_and_decided_equally(name, of):
-    """Of a pod what moved since the turn began (3, the previous one), and since it was written before (2)."""
+    """Each column in full (5, the previous one), without versions of updates that change nothing (4), turn by turn (3), of
+    a pod what moved since it was written before (2)."""
     old = INCIDENTS / f"{name}.blackbox"
     assert RecordingFile(old).header.format == of
     assert header_line(RecordingFile(old).header)

@@ -237,10 +237,7 @@ def moved(uid, version="1"):
 def told_in_brief(writer, uids, version):
     """The records of a turn in which pods of these uids become Ready."""
     made, events = Batch(), [moved(uid, version) for uid in uids]
-    note = made.begin()
-    for event, changed in events:
-        note(event, changed)
-    made.add(7.25, 3, [event for event, _ in events], [], noted=True)
+    made.add(7.25, 3, [event for event, _ in events], [], [changed for _, changed in events])
     return list(writer.turns(made))
 
 
@@ -268,19 +265,6 @@ def test_a_uid_goes_once_in_a_part_and_is_named_by_number_from_then_on():
         list(read(again, known))
 
 
-def test_what_was_noted_of_a_turn_that_did_not_end_is_forgotten():
-    made, events = Batch(), [moved("u1"), moved("u2")]
-    lost = [(LeaseChanged(leading=True), ()), (Listed(Kind.NODE, ()), ())]
-    for gone in (events, [lost[0], *events], [lost[1], *events]):
-        note = made.begin()
-        for event, changed in gone:
-            note(event, changed)
-    note = made.begin()
-    note(*events[1])
-    made.add(7.25, 3, [events[1][0]], [], noted=True)
-    assert versions_of(read(Writer().turns(made), known)) == [[("u2", "1")]]
-
-
 def test_of_what_changes_nothing_in_the_world_the_version_is_recorded():
     """O6, every input: a version and nothing else, a late one, and the answer of a write that is older than what was
     seen. Replayed, they change nothing either."""
@@ -288,16 +272,19 @@ def test_of_what_changes_nothing_in_the_world_the_version_is_recorded():
     still = Seen(Kind.POD, msgspec.structs.replace(pod, resource_version="7"))
     late = Outcome(instruction="i1", kind=Kind.POD, object=pod)
     odd = Seen(Kind.POD, msgspec.structs.replace(pod, resource_version="v7"))
-    note = made.begin()
-    note(still, ())  # of a turn that did not come to its end
     for given in ([(still, ()), moved("u2"), (late, ()), (Seen(Kind.POD, pod), ())], [(odd, ()), (still, ())]):
-        note = made.begin()
-        for event, changed in given:
-            note(event, changed)
-        made.add(7.25, 3, [event for event, _ in given], [], noted=True)
+        made.add(7.25, 3, [event for event, _ in given], [], [changed for _, changed in given])
     first, second = read(Writer().turns(made), known)
     assert (first.events, first.unchanged) == ((moved("u2")[0], msgspec.structs.replace(late, object=None)), (7, 0))
     assert (second.events, second.unchanged) == ((odd,), (7,))
+
+
+@pytest.mark.parametrize(
+    ("phases", "read_as"), [("Failed", ["Failed"] * 2), (["Failed", "Running"], ["Failed", "Running"])]
+)
+def test_what_all_pods_of_a_column_have_goes_once(phases, read_as):
+    (one,) = read([msgspec.msgpack.encode(column(phases))], known)
+    assert [event.object.phase for event in one.events] == read_as
 
 
 def test_what_a_part_named_is_let_go_a_little_at_a_time(monkeypatch):
@@ -376,6 +363,13 @@ def unchanged(count, versions):
     return ["turns", [[1.0, 1, 0, [], count]], None, [numbers, [], msgspec.msgpack.Ext(2, b""), *[[]] * 6], versions]
 
 
+def column(phases):
+    """A record of format 6: one turn with two pods told in brief, in these phases."""
+    numbers, versions = [0, ["u1", "u2"], msgspec.msgpack.Ext(3, b"\0\0\0\0\1\0\0\0")], ["1", "2"]
+    brief = [numbers, versions, None, None, phases, False, None, None, True]
+    return ["turns", [[1.0, 1, 2, [], 0]], None, brief, msgspec.msgpack.Ext(4, b"")]
+
+
 #: Records that no Mooring writes, by what is wrong with them. The first two were tracebacks.
 MALFORMED = {
     "more pods than can be counted": turn(2**63),
@@ -388,6 +382,9 @@ MALFORMED = {
     "fewer unchanged than none": unchanged(-1, msgspec.msgpack.Ext(4, b"")),
     "a version that is cut off": unchanged(1, msgspec.msgpack.Ext(4, b"\1\0\0")),
     "versions that are no bytes": unchanged(1, [7]),
+    "a column that is too short": column(["Running"]),
+    "a column that is too long": column(["Running"] * 3),
+    "a value of a column that is none": column(7),
     "a list with more objects than there are": turn([("Listed", "Node", 7)]),
     "a list with fewer objects than none": turn([("Listed", "Node", -1)]),
     "a shape that was not given": turn([("Pod", ["a", "p", "u", "1", 99, None, *[""] * 3])]),

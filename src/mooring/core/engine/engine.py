@@ -177,16 +177,16 @@ class Engine:
         self.now = max(now, self.now)
         before = self.decisions
         # Not while a list of pods is being taken in: others wait behind it.
-        note = None if self.recorder is None or self._intake.holds(Kind.POD) else self.recorder.begin()
+        changes: list[Sequence[Trigger]] | None = [] if self.recorder and not self._intake.holds(Kind.POD) else None
         for event in events:
             triggers = self._triggers(event)
-            if note is not None:
-                note(event, triggers)
+            if changes is not None:
+                changes.append(triggers)
             for trigger in triggers:
                 self._on_trigger(trigger)
         out = self.work(self.now, enough)
         if self.recorder is not None:
-            self.recorder.turn(now, self.decisions - before, events, out, note is not None)
+            self.recorder.turn(now, self.decisions - before, events, out, changes)
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:

@@ -5,7 +5,7 @@ events of the same kind wait behind it in order, so the world never goes back in
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from mooring.core.engine.events import Event
@@ -24,8 +24,8 @@ from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
-#: Told of an event as soon as it is taken in, with what it did to the world: then all of that is at hand.
-Note = Callable[[Event, Sequence[Trigger]], None]
+#: What each event of a turn did to the world.
+Changes = Sequence[Sequence[Trigger]]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 
@@ -33,14 +33,16 @@ LARGE: Final = 2000
 class TurnRecorder(Protocol):
     """Told of every turn of the engine."""
 
-    def begin(self) -> Note:
-        """A turn begins; what is to be told of each event."""
-        ...
-
     def turn(
-        self, now: float, decisions: int, events: Sequence[Event], out: Sequence[Instruction], noted: bool, /
+        self,
+        now: float,
+        decisions: int,
+        events: Sequence[Event],
+        out: Sequence[Instruction],
+        changes: Changes | None,
+        /,
     ) -> None:
-        """What came in and what came out, after how many decisions, and whether each event was noted."""
+        """What came in and what came out, after how many decisions; what each event changed, where that is known."""
         ...
 
 

@@ -26,8 +26,9 @@ from mooring.core.model.marks import Moment
 MAGIC: Final = "mooring-blackbox"
 #: 1: one part, whole pods, no checkpoints. 2: of a pod what moved since it was written; 3: since the turn began.
 #: 4: many turns in a record, and pods in columns. 5: versions of updates that change nothing.
-FORMAT: Final = 5
-READS: Final = (1, 2, 3, 4, 5)
+#: 6: a value that all pods of a column have goes once.
+FORMAT: Final = 6
+READS: Final = (1, 2, 3, 4, 5, 6)
 SINCE_WORLD: Final = 3
 SUFFIX: Final = ".blackbox"
 #: Longer than any header, frame or part of a stream of ours: what claims more is no recording.

@@ -3,7 +3,7 @@
 The deciding loop only makes the records: a thread compresses and writes them, at least once a second. A disk that is
 full, broken or too slow ends the recording and does not affect decisions.
 
-The directory is a ring: when the part that is being written has an eighth of the bound, the next begins with a
+The directory is a ring: when the part that is being written has a fifth of the bound, the next begins with a
 checkpoint, and the oldest parts make room for it. A checkpoint is copied at the end of a turn, a millisecond at a
 time, with others on the loop in between, while the engine takes no turn; it is written between the turns that follow.
 """
@@ -24,12 +24,11 @@ import structlog
 import mooring
 from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
-from mooring.core.engine.intake import Note
+from mooring.core.engine.intake import Changes
 from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
-from mooring.core.model.events import Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.process.blackbox.file import Header
 from mooring.process.blackbox.ring import Files
@@ -51,14 +50,10 @@ MAKE_BYTES: Final = 4 << 10
 #: So long a checkpoint is copied before others have the loop.
 COPY_S: Final = 0.001
 #: A part grows to this share of the bound before the next one begins.
-PARTS: Final = 8
+PARTS: Final = 5
 
 Capture = Callable[[], Captured]
 Later = Callable[[float, Callable[[], None]], object]
-
-
-def _nothing(_: Event, __: Sequence[Trigger]) -> None:
-    """Once the recording has stopped."""
 
 
 @contextmanager
@@ -105,7 +100,7 @@ class BlackBox:
         #: Why nothing is recorded any more; "": it is.
         self.stopped = ""
         self._records = Writer()
-        #: Turns that are still to be made, the last of all that are: the next one may join them.
+        #: The last turns, which the next one may join.
         self._batch: Batch | None = None
         #: Records that are still to be made, in order; the header of a part comes before its own.
         self._to_make: deque[Iterator[bytes | Header]] = deque()
@@ -124,40 +119,36 @@ class BlackBox:
 
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self) -> Note:
-        """A turn begins; what is to be told of each event."""
-        return _nothing if self._on_stop is None else self._open().begin()
-
     def turn(
         self,
         now: float,
         decisions: int,
         events: Sequence[Event],
         instructions: Sequence[Instruction],
-        noted: bool = False,
+        changes: Changes | None = None,
     ) -> None:
-        """A turn has ended. Not `noted`: nothing was told of its events."""
+        """A turn has ended. `changes`: what each event did to the world, where that is known."""
         if self._on_stop is None:
             return
-        batch = self._open()
-        batch.add(now, decisions, events, instructions, noted)
-        if self._later is None or batch.count >= TOGETHER:
+        if self._captured is not None:
+            self._end_copy()  # what was left to be copied has changed
+        if self._batch is None:
+            self._batch = Batch(self._monotonic() + TOGETHER_S)
+        self._batch.add(now, decisions, events, instructions, changes)
+        if self._later is None or self._batch.count >= TOGETHER:
+            self._end_batch()
             self._go_on()
-        else:
+        elif not self._armed:
             self._arm(TOGETHER_S)
 
-    def _open(self) -> Batch:
-        if self._captured is not None:
-            self._end_copy()  # what is left to be copied changes
-        if self._batch is None:
-            batch = Batch()
-            self._add(self._records.turns(batch))
-            self._batch = batch
-        return self._batch
+    def _end_batch(self) -> None:
+        if self._batch is not None:
+            self._to_make.append(self._records.turns(self._batch))
+            self._batch = None
 
     def _add(self, records: Iterator[bytes | Header]) -> None:
-        """Turns that follow come after them."""
-        self._batch = None
+        """After the turns until now."""
+        self._end_batch()
         self._to_make.append(records)
 
     def written(self, index: str, write: msgspec.Struct) -> None:
@@ -234,6 +225,8 @@ class BlackBox:
         if self.stopped or self._files.stopped:
             self._tell()
             return
+        if self._batch is not None and self._monotonic() >= self._batch.until:
+            self._end_batch()
         with _without_collector():
             self._make(MAKE_BYTES)
         if self._files.waiting > BACKLOG_BYTES:
@@ -242,6 +235,8 @@ class BlackBox:
             self.begin_part()
         if self._to_make or self._checkpoint is not None:
             self._arm(GO_ON_S)
+        elif self._batch is not None:
+            self._arm(max(0.0, self._batch.until - self._monotonic()))
 
     def _arm(self, seconds: float) -> None:
         if self._later is not None and not self._armed:
@@ -249,7 +244,6 @@ class BlackBox:
             self._later(seconds, self._on_time)
 
     def _make(self, at_most: float) -> None:
-        self._batch = None
         try:
             while self._to_make and at_most > 0:
                 record = next(self._to_make[0], None)
@@ -260,7 +254,7 @@ class BlackBox:
                     at_most -= len(record)
                 self._files.give(record)
             made = 0
-            while self._checkpoint is not None and made < MAKE_BYTES:
+            while self._checkpoint is not None and made < MAKE_BYTES and at_most > 0:
                 part = next(self._checkpoint, None)
                 if part is not None:
                     self._files.give(part)
@@ -287,6 +281,7 @@ class BlackBox:
     def close(self) -> None:
         """Write what is there."""
         self._end_copy()
+        self._end_batch()
         if not self.stopped:
             self._make(inf)
         self._files.close()

@@ -1,22 +1,24 @@
 """What a recording says of the pods in its turns: of one that the world knew before, only what moves in its life.
 
+What no client can change goes with the whole row alone: when the pod was created, its claims, whether it is a mirror.
 Of an update of a pod that changes nothing in the world only the version goes: it is late, or all that is new in it is
 that version, from which nothing is decided. That is about half of what comes in, and to name its pod would cost more
 than all the rest of it.
-It is noted as soon as the world has taken a pod in, when both rows are at hand: looking for them again, even at the end
-of the turn, would cost more than all the rest.
+It is taken from both rows at the end of the turn, while they are at hand: to look for them again would cost more than
+all the rest.
 Many turns become bytes in one go, in columns: that costs a third of making and compressing them one by one.
 """
 
 import sys
 from array import array
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 import msgspec
 
 from mooring.core.engine.events import Event
-from mooring.core.engine.intake import LARGE, Note
+from mooring.core.engine.intake import LARGE, Changes
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Instruction, Outcome
 from mooring.core.model.kinds import Kind
@@ -24,9 +26,11 @@ from mooring.core.model.kinds import Kind
 #: In place of an event: the next pod of those that are told in brief, of those that are told as a whole.
 BRIEF: Final = None
 WHOLE: Final = 0
-#: Kinds of bytes that are no records: uids of 16 bytes each, a byte for each pod, a number of four bytes for each, and
-#: versions of eight bytes each.
-UIDS, FLAGS, NUMBERS, VERSIONS = 1, 2, 3, 4
+#: Kinds of bytes that are no records: uids of 16 bytes each, a number of four bytes for each pod, and versions of eight
+#: bytes each. 2 was a byte for each pod, before format 6.
+UIDS, NUMBERS, VERSIONS = 1, 3, 4
+#: Of an enumeration it would be looked up with every event.
+_POD: Final = Kind.POD
 #: Uids that are held to be named by number, and how many are let go in one go, at least, once they are not.
 NAMED: Final = 500_000
 LET_GO: Final = 500
@@ -48,12 +52,14 @@ _WIDTH: Final = 2 + len(Moved.__struct_fields__)
 
 
 class Batch:
-    """Some turns, one after the other. Of pods in brief it holds values and not rows, taken as soon as the world has
-    taken the pod in: later each look at a row is a wait for memory."""
+    """Some turns, one after the other. Of pods in brief it holds values and not rows, taken at the end of their turn:
+    later each look at a row is a wait for memory."""
 
-    __slots__ = ("_before", "_briefly", "_lists", "_taken", "_told", "_unchanged", "count", "turns", "whole")
+    __slots__ = ("_told", "_unchanged", "count", "turns", "until", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, until: float = inf) -> None:
+        #: When no turn may join any more.
+        self.until = until
         #: When, how many decisions, what came in (a number: so many pods in brief), what came out, and how many updates
         #: changed nothing.
         self.turns: list[tuple[float, int, int | list[Any], Sequence[Instruction], int]] = []
@@ -66,66 +72,6 @@ class Batch:
         self._told: list[Any] = []
         #: Versions of the updates that changed nothing. As numbers: no object stays for any of them.
         self._unchanged = array("Q")
-        #: Of the turn that is being noted: how much was in `_told`, `whole` and `_unchanged` before it, and what came
-        #: in; None: pods in brief.
-        self._before = (0, 0, 0)
-        self._taken: list[Any] | None = None
-        self._briefly, self._lists = True, False
-
-    def begin(self) -> Note:
-        """A turn. What was noted of one that did not come to its end is forgotten."""
-        if self._taken is not None or self._before != (len(self._told), len(self.whole), len(self._unchanged)):
-            self._forget()
-        return self.note
-
-    def note(self, event: Event, changed: Sequence[Any]) -> None:
-        """What has come in, and what it did to the world."""
-        if type(event) is not Seen or event.kind is not Kind.POD:
-            self._note_other(event, changed)
-            return
-        pod: Any = event.object
-        if not changed and not self._lists:
-            try:
-                self._unchanged.append(int(pod.resource_version))
-            except (ValueError, OverflowError):  # not as Kubernetes spells it
-                self._note_other(event, changed)
-            return
-        old = changed[-1].old if self._briefly else None
-        if (
-            old is None
-            or old.shape is not pod.shape
-            or old.owner is not pod.owner
-            or (old.annotations is not pod.annotations and old.annotations != pod.annotations)
-            or old.claims != pod.claims
-            or old.nominated_node != pod.nominated_node
-            or old.is_mirror is not pod.is_mirror
-            or old.created_at != pod.created_at
-            or old.generate_name != pod.generate_name
-        ):
-            self._note_other(event, changed)
-            return
-        self._told += (
-            pod.uid,
-            pod.resource_version,
-            None if old.node == pod.node else pod.node,
-            pod.phase,
-            pod.ready,
-            pod.ready_since,
-            pod.deletion_at,
-            pod.schedulable,
-        )
-        if self._taken is not None:
-            self._taken.append(BRIEF)
-
-    def _note_other(self, event: Event, changed: Sequence[Any]) -> None:
-        if self._taken is None:
-            self._taken = [BRIEF] * self._briefly_told()
-        # What comes in with these is not what the world knew before the turn; with a long list, it waits behind it.
-        self._briefly = self._briefly and not isinstance(event, Listed | Outcome)
-        self._lists = self._lists or (isinstance(event, Listed) and len(event.objects) > LARGE)
-        if isinstance(event, Outcome) and event.kind is Kind.POD and not changed and not self._lists:
-            event = msgspec.structs.replace(event, object=None)  # late: by a version that may have been left out
-        self._take(event, self._taken)
 
     def add(
         self,
@@ -133,49 +79,80 @@ class Batch:
         decisions: int,
         events: Sequence[Event],
         instructions: Sequence[Instruction],
-        noted: bool = False,
+        changes: Changes | None = None,
     ) -> None:
-        """A turn has ended. Not `noted`: its pods are told as a whole."""
-        taken: int | list[Any] = self._briefly_told()
-        if not noted:
-            taken = []
-            for event in events:
-                self._take(event, taken)
-        elif self._taken is not None:
-            taken = self._taken
+        """A turn has ended; `changes`: what each event did to the world. None: its pods are told as a whole."""
+        told, unchanged = self._told, self._unchanged
+        told_before, unchanged_before = len(told), len(unchanged)
+        #: None: all of them pods in brief.
+        taken = [self._take(event) for event in events] if changes is None else None
+        briefly, lists = True, False
+        for event, changed in zip(events, changes or (), strict=False):
+            if type(event) is Seen and event.kind is _POD:
+                pod: Any = event.object
+                if changed:
+                    change: Any = changed[-1]
+                    old = change.old if briefly else None
+                    if (
+                        old is not None
+                        and old.shape is pod.shape
+                        and old.owner is pod.owner
+                        and (old.annotations is pod.annotations or old.annotations == pod.annotations)
+                        and old.nominated_node == pod.nominated_node
+                        and old.generate_name == pod.generate_name
+                    ):
+                        told += (
+                            pod.uid,
+                            pod.resource_version,
+                            None if old.node == pod.node else pod.node,
+                            pod.phase,
+                            pod.ready,
+                            pod.ready_since,
+                            pod.deletion_at,
+                            pod.schedulable,
+                        )
+                        if taken is not None:
+                            taken.append(BRIEF)
+                        continue
+                elif not lists:
+                    try:
+                        unchanged.append(int(pod.resource_version))
+                    except (ValueError, OverflowError):  # not as Kubernetes spells it
+                        pass
+                    else:
+                        continue
+            if taken is None:
+                taken = [BRIEF] * ((len(told) - told_before) // _WIDTH)
+            # What comes in with these is not what the world knew before the turn; with a long list, it waits behind it.
+            briefly = briefly and not isinstance(event, Listed | Outcome)
+            lists = lists or (isinstance(event, Listed) and len(event.objects) > LARGE)
+            if isinstance(event, Outcome) and event.kind is Kind.POD and not changed and not lists:
+                event = msgspec.structs.replace(event, object=None)  # late: by a version that may have been left out
+            taken.append(self._take(event))
         self.count += 1 + len(events)
-        self.turns.append((now, decisions, taken, instructions, len(self._unchanged) - self._before[2]))
-        self._before, self._taken = (len(self._told), len(self.whole), len(self._unchanged)), None
-        self._briefly, self._lists = True, False
+        came_in = (len(told) - told_before) // _WIDTH if taken is None else taken
+        self.turns.append((now, decisions, came_in, instructions, len(unchanged) - unchanged_before))
 
-    def _briefly_told(self) -> int:
-        """Pods of this turn so far."""
-        return (len(self._told) - self._before[0]) // _WIDTH
-
-    def _take(self, event: Event, taken: list[Any]) -> None:
-        """As a whole."""
+    def _take(self, event: Event) -> Any:
+        """As a whole; what stands for it."""
         if type(event) is Seen and event.kind is Kind.POD:
             self.whole.append(event.object)
-            taken.append(WHOLE)
-        else:
-            taken.append(event)
-
-    def _forget(self) -> None:
-        told, whole, unchanged = self._before
-        del self._told[told:]
-        del self.whole[whole:]
-        del self._unchanged[unchanged:]
-        self._taken, self._briefly, self._lists = None, True, False
+            return WHOLE
+        return event
 
     def brief(self, names: "Names") -> tuple[object, ...]:
-        """Names, versions and flags of those told in brief; the columns of what moved."""
+        """Names and versions of those told in brief; the columns of what moved."""
         uids, versions, *columns = (self._told[at::_WIDTH] for at in range(_WIDTH))
-        moved = msgspec.msgpack.Ext(FLAGS, b"\1" * len(uids))
-        return (names.of(uids), versions, moved, *columns)
+        return (names.of(uids), versions, None, *map(_once, columns))
 
     def unchanged(self) -> object:
         """Versions of the updates that changed nothing."""
         return msgspec.msgpack.Ext(VERSIONS, _bytes_of(self._unchanged))
+
+
+def _once(column: list[Any]) -> Any:
+    """The value, where all have the same one: most pods run, and stay where they are."""
+    return column[0] if column and column.count(column[0]) == len(column) else column
 
 
 class Names:

@@ -3,7 +3,8 @@
 Every form that was ever written is read here: format 1 has whole pods only, and no checkpoints; where format 2 names a
 pod, the last row that was written of it is meant, and since format 3 the row in the world at the beginning of the turn.
 So a turn is to be read once the one before has been put into the engine. Format 4 has many turns in a record, and pods
-in columns; format 5 also the versions of updates that change nothing, which format 4 does not mention.
+in columns; format 5 also the versions of updates that change nothing, which format 4 does not mention. In format 6 a
+column is one value where all have the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -141,9 +142,11 @@ class _RecordReader:
         """Uid, version and what moved of each pod that is told in brief."""
         first, fresh, numbers = names
         self._uids.update(enumerate(unpacked(fresh), msgspec.convert(first, int)))
-        moved = iter(msgspec.convert(list(zip(*columns, strict=True)), list[Moved]))
         uids = [self._uids[number] for number in numbers_in(bytes(numbers.data))]
-        told = zip(uids, msgspec.convert(versions, list[str]), flags.data, strict=True)
+        flags = b"\1" * len(uids) if flags is None else flags.data
+        each = [column if isinstance(column, list) else [column] * sum(flags) for column in columns]
+        moved = iter(msgspec.convert(list(zip(*each, strict=True)), list[Moved]))
+        told = zip(uids, msgspec.convert(versions, list[str]), flags, strict=True)
         return iter([(uid, version, _next(moved) if has_moved else None) for uid, version, has_moved in told])
 
     def _turn(
