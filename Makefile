@@ -29,9 +29,12 @@ demo: setup ## Play the scripted day in the sandbox; no cluster needed (SHORT=1:
 test: setup ## All tests that need nothing but this machine and Python (T=path for some, N=0 in one process)
 	@$(BIN)/pytest -n $(N) --dist worksteal $(T)
 
+# Where these tests are: to look for them in all others takes a minute of the processors' time.
+E2E = tests/e2e $$(grep -rl --include='*.py' 'mark\.e2e' tests | grep -v '^tests/e2e/' | sed 's,/conftest\.py$$,,' | sort)
+
 e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
 	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S) --tools
-	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(LABS) --dist loadfile --no-loadscope-reorder $(T)
+	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(LABS) --dist loadfile --no-loadscope-reorder $(or $(T),$(E2E))
 
 sim: setup ## Simulated clusters with load, interference and faults (SEEDS=1..1000)
 	@$(BIN)/mooring sim --seeds $(SEEDS) $(SIM)

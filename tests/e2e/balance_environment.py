@@ -24,6 +24,7 @@ from mooring.clients.ports import AlreadyExistsError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import Peer, Region
 from mooring.core.queue import live_settings
+from mooring.demo.onlab.rig import PATIENT_S
 from mooring.lab.loopback import free_ports
 from mooring.process.clock import SystemChance, WallClock
 from mooring.sandbox.clock import Timeline
@@ -181,7 +182,7 @@ class Environment:
 
     async def __aenter__(self):
         async with contextlib.AsyncExitStack() as stack:
-            api = await stack.enter_async_context(HttpKubeApi(load(self._lab.kubeconfig)))
+            api = await stack.enter_async_context(HttpKubeApi(load(self._lab.kubeconfig), write_timeout_s=PATIENT_S))
             stack.push_async_callback(self._leave)
             await eventually(lambda: self._created(api))
             self.url = await self.stores.start(self._lab)

@@ -19,23 +19,27 @@ LOGS = HERE.parent.parent / ".e2e-logs"
 STARTED = pytest.StashKey[Lab]()
 #: The cluster's own.
 KEPT = {"default", "kube-node-lease", "kube-public", "kube-system"}
-ADMISSION = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
+ADMISSION = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies")
 #: They begin first, so that no lab is left with one of them when the others have nothing to do any more.
 LONGEST = (
-    "test_balance",
+    "test_spine",
     "test_examples",
     "test_mix_rebalance",
-    "test_rehearse_true",
-    "test_home",
-    "test_install",
-    "test_fleet",
-    "test_mix_admission",
-    "test_tidb_beside_others",
-    "test_rights",
     "test_mix_many",
-    "test_spine",
-    "test_handoff",
+    "test_install",
+    "test_rehearse_true",
+    "test_mix_admission",
+    "test_fleet",
+    "test_home",
+    "test_tidb_beside_others",
+    "test_handoff_phases",
+    "test_balance",
+    "test_rights",
     "test_mix_disruptions",
+    "test_handoff",
+    "test_browser",
+    "test_tenants",
+    "test_security_process",
     "test_lab",
 )
 # The servers, and kubectl with each call, look for garbage less often: there is memory enough, and too little processor.
@@ -53,8 +57,8 @@ def recordings_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs the real control plane; long files come first."""
-    first = {HERE / f"{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path, len(LONGEST)))
+    first = {f"{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(LONGEST)))
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
@@ -91,15 +95,21 @@ def _swept(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each file finds an empty cluster: no workload of another file to look after, no webhook of a process long dead."""
     yield
     running = request.config.stash.get(STARTED, None)
-    if running is None:
+    used = any(
+        "lab" in getattr(item, "fixturenames", ()) for item in request.session.items if item.path == request.path
+    )
+    if running is None or not used:
         return
-    running.kubectl("delete", ADMISSION, "--all")
-    found = running.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
-    running.kubectl("delete", "deployments,statefulsets,daemonsets,replicasets,jobs", "--all", "-A")
-    running.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
-    running.kubectl("delete", "nodes", "--all", "--wait=false")
-    if names := sorted(set(found) - KEPT):
-        running.kubectl("delete", "namespaces", *names, "--ignore-not-found", "--timeout=300s")
+    with running.api() as api:
+        for kind in ADMISSION:
+            api.delete_all(f"apis/admissionregistration.k8s.io/v1/{kind}")
+        found = {one["metadata"]["name"] for one in api.ask("GET", "api/v1/namespaces")["items"]}
+        api.empty(*found & KEPT)
+        for name in found - KEPT:
+            api.delete_all(f"apis/pingcap.com/v1alpha1/namespaces/{name}/tidbclusters")
+        # Nobody waits until they have ended: there is nothing left in them that runs, and no other has their names.
+        running.clear(*sorted(found - KEPT))
+        api.delete_all("api/v1/nodes")
 
 
 @pytest.fixture(scope="session")

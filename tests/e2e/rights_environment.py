@@ -20,11 +20,12 @@ from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rights_of
 from mooring.lab.loopback import free_ports
 from tests.e2e.looking import get
+from tests.e2e.spine_environment import SETTINGS as IN_A_HURRY
 from tests.e2e.spine_environment import Door
 from tests.e2e.waiting import eventually
 
 SETTINGS = {
-    "handoff": {"recheck-s": 0.7, "prove-s": 0.5, "idle-s": 2.0, "timeout-s": 300.0, "young-pd-s": 3.0},
+    "handoff": IN_A_HURRY["handoff"],
     "mix": {"rebalance": {"settle-s": 1.0, "pause-s": 1.0}},
     "fleet": {"query-s": 1.0, "recheck-s": 0.5},
 }

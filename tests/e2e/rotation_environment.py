@@ -22,6 +22,7 @@ from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import NotFoundError
 from mooring.core.model.kinds import Kind
+from mooring.demo.onlab.rig import PATIENT_S
 from mooring.lab.loopback import free_ports
 from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME
@@ -152,7 +153,9 @@ class Pair:
 
     async def __aenter__(self):
         self.stack = contextlib.AsyncExitStack()
-        self.api = await self.stack.enter_async_context(HttpKubeApi(load(self.lab.kubeconfig)))
+        self.api = await self.stack.enter_async_context(
+            HttpKubeApi(load(self.lab.kubeconfig), write_timeout_s=PATIENT_S)
+        )
         self.service = await self.stack.enter_async_context(Service())
         self.url = f"https://127.0.0.1:{self.service.port}"
         for port in self.ports:

@@ -21,6 +21,7 @@ from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExistsError, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
+from mooring.demo.onlab.rig import PATIENT_S
 from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.pd import PdSettings, SandboxPd
@@ -35,7 +36,14 @@ SETTINGS = {
     "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
-    "handoff": {"recheck-s": 0.7, "prove-s": 0.5, "idle-s": 2.0, "timeout-s": 300.0, "young-pd-s": 3.0},
+    "handoff": {
+        "recheck-s": 0.7,
+        "prove-s": 0.5,
+        "idle-s": 2.0,
+        "timeout-s": 300.0,
+        "young-pd-s": 3.0,
+        "election-s": 2.0,
+    },
 }
 
 CRD = {
@@ -170,7 +178,13 @@ class SandboxPlacement(ServedPd):
 
     def __init__(self, namespace, members=("pd-0",)):
         self._namespace = namespace
-        self._settings = PdSettings(members=members, store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
+        self._settings = PdSettings(
+            members=members,
+            store_heartbeat_s=1.0,
+            reconnect_s=(0.5, 1.0),
+            collect_every_s=0.5,
+            election_s=(1.0, 2.0),
+        )
 
     async def start(self, names):
         # Its clock must be everybody's: a heartbeat older than the pod says nothing about the pod.
@@ -392,7 +406,7 @@ class Environment:
 
     async def __aenter__(self):
         connection = load(self.lab.kubeconfig)
-        self._api = HttpKubeApi(connection)
+        self._api = HttpKubeApi(connection, write_timeout_s=PATIENT_S)
         self.api = await self._api.__aenter__()
         await install_crd(self.api)
         self.nodes = await asyncio.to_thread(
@@ -487,7 +501,7 @@ class Environment:
                     alive[name], uids[name] = True, pod["metadata"]["uid"]
                     self.placement.runs(name)
             self.most_away = max(self.most_away, away)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     # ── Mooring ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ import pytest
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
+from mooring.demo.onlab.rig import PATIENT_S
 from tests.e2e.balance_environment import LIMIT, REGIONS, STORES, Environment
 from tests.e2e.spine_environment import CRD
 from tests.e2e.waiting import eventually
@@ -76,7 +77,7 @@ async def play(environment, befalls):
 
 
 async def play_all(lab, directory, *, real_pd):
-    async with HttpKubeApi(load(lab.kubeconfig)) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
         with contextlib.suppress(AlreadyExistsError):
             await api.create(Kind.CRD, CRD)
     async with contextlib.AsyncExitStack() as stack:

@@ -54,7 +54,7 @@ pytestmark = pytest.mark.e2e
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
 FAIL = "lab.mooring.dev/fail"
 TIDB, DEMO = "tidb", "demo"
-PD = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
+PD = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5, election_s=(1.0, 2.0))
 #: Nothing moves for this long: then it does not move.
 STILL_S = 4.0
 
@@ -75,7 +75,7 @@ class Environment:
                 listen_extender=f"127.0.0.1:{extender}",
                 listen_webhook=f"127.0.0.1:{webhook}",
                 webhook_url=f"https://127.0.0.1:{webhook}",
-                policies=(HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0), *policies),
+                policies=(HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0, election_s=2.0), *policies),
                 lease_s=10,
                 **config,
             ),

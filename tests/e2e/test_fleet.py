@@ -21,7 +21,7 @@ from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.sabakan import SandboxSabakan
 from tests.e2e.looking import get
 from tests.e2e.observer import Observer
-from tests.e2e.waiting import eventually
+from tests.e2e.waiting import eventually, stands
 from tests.sandbox.sabakan.rest import rest_app
 
 pytestmark = pytest.mark.e2e
@@ -79,8 +79,9 @@ class Environment:
             self.addresses[found["spec"]["serial"]] = found["spec"]["ipv4"][0]
         for serial in self.addresses:
             await self.state(serial, "healthy")
-        nodes = [kwok.node(a, {"for": self.own}, "8", "32Gi") for a in self.addresses.values()]
-        await asyncio.to_thread(kwok.create_nodes, self.lab.layout, self.lab.state.ports, nodes)
+        with self.lab.api() as api:
+            for address in self.addresses.values():
+                api.ask("POST", "api/v1/nodes", kwok.node(address, {"for": self.own}, "8", "32Gi"))
 
     async def _serve_sandbox(self):
         timeline = Timeline(epoch=time.time())
@@ -221,21 +222,15 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
     assert worker["metadata"]["labels"]["tier"] == "gold"
     assert worker["metadata"]["labels"]["sabakan.cke.cybozu.com/product"] == "R640"
     assert worker["metadata"]["annotations"]["cke.cybozu.com/serial"] in environment.addresses
-    environment.lab.kubectl(
-        "create", "deployment", "web", "--image=example.org/web:1", "--replicas=4", "-n", environment.shop
-    )
-    selected = {"spec": {"template": {"spec": {"nodeSelector": {"tier": "gold", "for": environment.own}}}}}
-    environment.lab.kubectl("patch", "deployment", "web", "-n", environment.shop, "-p", json.dumps(selected))
-
-    async def settled():
-        web_ = await environment.get("deployment", "web", "-n", environment.shop)
-        status = web_.get("status", {})
-        return status.get("readyReplicas") == 4 and status.get("updatedReplicas") == 4 and status["replicas"] == 4
-
-    await environment.until(settled)
+    labels, gold = {"app": "web"}, {"tier": "gold", "for": environment.own}
+    pod = {"nodeSelector": gold, "containers": [{"name": "web", "image": "example.org/web:1"}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    shop = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": environment.shop}}
+    shop["spec"] = {"replicas": 4, "selector": {"matchLabels": labels}, "template": template}
+    environment.lab.kubectl("create", "-f", "-", input=json.dumps(shop))
+    await asyncio.to_thread(stands, environment.lab, "rollout", "status", "deployment/web", "-n", environment.shop)
     pods = (await environment.get("pods", "-n", environment.shop))["items"]
-    staying = [p for p in pods if "deletionTimestamp" not in p["metadata"]]  # those of before may still be leaving
-    chosen = staying[0]["spec"]["nodeName"]
+    chosen = pods[0]["spec"]["nodeName"]
     serial = next(s for s, a in environment.addresses.items() if a == chosen)
     await environment.state(serial, "retiring")
     fewest, early = 4, []

@@ -7,10 +7,10 @@ was written, right before the deletion is sent, and so on. The truth about leade
 import asyncio
 import re
 
+import msgspec
 import pytest
 
 from mooring.clients.ports import PortError
-from mooring.sandbox.pd import PdSettings
 from tests.e2e.spine_environment import Environment, RealPlacement, SandboxPlacement, Toll
 from tests.e2e.waiting import eventually
 
@@ -72,9 +72,8 @@ class SandboxTrouble(SandboxPlacement):
     def __init__(self, namespace, members):
         names = tuple(f"pd-{i}" for i in range(members))
         super().__init__(namespace, names)
-        self._settings = PdSettings(
-            members=names, store_heartbeat_s=1.0, reconnect_s=(0.3, 0.6), collect_every_s=0.3, failover_s=1.5
-        )
+        hurry = {"reconnect_s": (0.3, 0.6), "collect_every_s": 0.3, "failover_s": 1.5}
+        self._settings = msgspec.structs.replace(self._settings, **hurry)
 
     async def prepare(self):
         return None

@@ -21,6 +21,7 @@ from mooring.capabilities.registry import names
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
+from mooring.demo.onlab.rig import PATIENT_S
 from mooring.install.doctor.cluster import rights as doctors_rights
 from mooring.install.rights import CORE, rights_of, rights_table
 from mooring.lab.cluster import Lab
@@ -123,7 +124,7 @@ async def may(api: HttpKubeApi, namespace: str, verb: str, resource: str, where:
 async def rules_of(kubeconfig: Path, namespace: str) -> set[tuple[str, str, str, str]]:
     """Everything that an account may do in a namespace, by the API server's own account: verb, group, resource, name."""
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
-    async with HttpKubeApi(load(kubeconfig)) as api:
+    async with HttpKubeApi(load(kubeconfig), write_timeout_s=PATIENT_S) as api:
         answer = await api.raw("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
     return {
         (verb, group, resource, name)
@@ -168,7 +169,7 @@ async def test_a_feature_brings_its_rights_and_no_other(lab: Lab, namespace: str
             return not differs
 
         await eventually(as_in_the_table, f"the rights in {where}", tell=lambda differs=differs: sorted(differs))
-    async with HttpKubeApi(load(lab.kubeconfig)) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
         for verb, resource, where in NEVER:
             assert not await may(api, namespace, verb, resource, where), (feature, verb, resource)
         mine = rights_table()[feature]

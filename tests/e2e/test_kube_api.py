@@ -19,6 +19,7 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import Kind
+from mooring.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 async def api(lab):
-    async with HttpKubeApi(load(lab.kubeconfig)) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
         yield api
 
 
@@ -147,7 +148,7 @@ async def test_tokens_and_plugins_are_who_they_say(lab, namespace, tmp_path, way
         }
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(config))
-    async with HttpKubeApi(load(file)) as api:
+    async with HttpKubeApi(load(file), write_timeout_s=PATIENT_S) as api:
         assert (await api.raw("GET", "/version"))["major"] == "1"
         with pytest.raises(RefusedError, match=f"system:serviceaccount:{namespace}:reader") as raised:
             await api.list(Kind.POD)
@@ -157,7 +158,7 @@ async def test_tokens_and_plugins_are_who_they_say(lab, namespace, tmp_path, way
 async def test_lists_are_paged_and_scoped(lab, namespace):
     """Seven ConfigMaps in pages of three; a scope leaves out the others."""
     scope = {Kind.CONFIG_MAP: Scope(namespace=namespace, label_selector="mine=yes")}
-    async with HttpKubeApi(load(lab.kubeconfig), scopes=scope) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), scopes=scope, write_timeout_s=PATIENT_S) as api:
         for n in range(9):
             labels = {"mine": "yes" if n < 7 else "no"}
             await api.create(Kind.CONFIG_MAP, {"metadata": {"namespace": namespace, "name": f"c{n}", "labels": labels}})

@@ -12,6 +12,7 @@ from mooring.clients.kube import HttpKubeApi, Informer, InformerSet, Scope, load
 from mooring.clients.ports import RefusedError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import RESOURCES, Kind, Resource
+from mooring.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -84,7 +85,7 @@ def namespace(lab):
 async def followed(lab, namespace, request):
     """An informer of the namespace's ConfigMaps, synced, with three of them there."""
     scopes = {Kind.CONFIG_MAP: Scope(namespace=namespace, label_selector="test=informer")}
-    async with HttpKubeApi(load(lab.kubeconfig), scopes=scopes) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), scopes=scopes, write_timeout_s=PATIENT_S) as api:
         for name in "abc":
             await make(api, namespace, name)
         told, gate = Told(), Gate(api, pages=request.param == "pages")
@@ -186,7 +187,7 @@ async def test_a_kind_that_is_not_installed_is_empty_until_it_is_there(lab, name
         "spec": {"group": "informer.test", "scope": "Namespaced", "names": names, "versions": [version]},
     }
     told = Told()
-    async with HttpKubeApi(load(lab.kubeconfig)) as api:
+    async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
         informer = Informer(api, Kind.TIDB_CLUSTER, told, QuickClock(), Dice(1))
         task = asyncio.create_task(informer.run())
         await eventually(lambda: informer.synced)

@@ -15,7 +15,7 @@ from bench.admission_restart import given_up
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from tests.e2e.looking import get
-from tests.e2e.waiting import stands, until
+from tests.e2e.waiting import clear, stands, until
 
 pytestmark = pytest.mark.e2e
 
@@ -174,6 +174,7 @@ def judged(lab, play):
         except AssertionError:
             if not again or given_up(lab) == late:
                 raise
+            clear(lab)  # two bursts find no room
         else:
             return
 

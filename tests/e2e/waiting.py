@@ -39,7 +39,7 @@ def until(holds: Callable[[], Any], what: str = "", *, every_s: float = 0.2, **h
     return answer
 
 
-async def eventually(holds: Callable[[], Any], what: str = "", *, every_s: float = 0.05, **how: Any) -> Any:
+async def eventually(holds: Callable[[], Any], what: str = "", *, every_s: float = 0.15, **how: Any) -> Any:
     """The same where the loop goes on meanwhile; `holds` may be awaited."""
     patience = Patience(what, **how)
     while True:
@@ -67,6 +67,12 @@ def stands(lab: Lab, *words: str) -> None:
         return True
 
     until(holds, " ".join(words), tell=lambda: said)
+
+
+def clear(lab: Lab) -> None:
+    """No workload and no pod."""
+    with lab.api() as api:
+        api.empty(*(one["metadata"]["name"] for one in api.ask("GET", "api/v1/namespaces")["items"]))
 
 
 def soon_enough(play: Callable[[], float], limit_s: float, tries: int = 4) -> float:

@@ -48,6 +48,17 @@ def test_ready_means_it_answers(processes: Processes):
     assert not answers(f"http://127.0.0.1:{port}/broken")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port that is kept cannot be listened on")
+def test_a_port_is_found_once_by_all_who_look(processes: Processes):
+    """Several labs start at the same time: between finding a port and listening on it nobody else is given it."""
+    ours = free_ports(1)
+    script = f"from mooring.lab import loopback; print(*map(loopback._reserve, {ours}))"
+    assert run([sys.executable, "-c", script]) == "False\n"
+    server = program("web", SERVES, str(ours[0]), ready=f"http://127.0.0.1:{ours[0]}/ready")
+    processes.start(server)
+    processes.wait_ready([server])
+
+
 def test_death_before_ready_shows_the_log(processes: Processes):
     """A server that ends instead of getting ready is an error with its last words, at once."""
     server = program("dies", "raise SystemExit('no such flag')")
@@ -133,12 +144,12 @@ def test_ctrl_c_does_not_reach_the_servers(processes: Processes):
 
 
 def test_free_ports_are_free_and_different():
-    """Ports differ, lie below those the system gives to outgoing connections, and can be bound."""
+    """Ports differ, lie below those the system gives to outgoing connections, and a server can listen on them."""
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert all(port in PORTS for port in ports)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", ports[0]))
+    with socket.create_server(("127.0.0.1", ports[0])):
+        pass
 
 
 def test_failed_program_is_quoted():

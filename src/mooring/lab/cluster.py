@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -23,6 +24,7 @@ from mooring.lab import controlplane, loopback
 from mooring.lab import kwok as kwok_nodes
 from mooring.lab import pd as placement_driver
 from mooring.lab import sabakan as machine_registry
+from mooring.lab.api import ApiConnection
 from mooring.lab.binaries import Binaries, Release
 from mooring.lab.controlplane import Layout, Ports
 from mooring.lab.directory import OURS, link_binaries, refuse_foreign_directory
@@ -202,34 +204,39 @@ class Lab:
         memory: str = "32Gi",
     ) -> list[str]:
         """Create nodes named prefix + number, and wait until they are Ready."""
-        taken = set(self.kubectl("get", "nodes", "-o", "name").split())
-        free = (name for n in itertools.count() if f"node/{(name := f'{prefix}{n}')}" not in taken)
-        names = list(itertools.islice(free, count))
-        if names:
-            made = (kwok_nodes.node(name, labels or {}, cpu, memory) for name in names)
-            kwok_nodes.create_nodes(self.layout, self.state.ports, made)
-            self._wait_usable(names)
+        with self.api() as api:
+            taken = {one["metadata"]["name"] for one in api.ask("GET", "api/v1/nodes")["items"]}
+            free = (name for n in itertools.count() if (name := f"{prefix}{n}") not in taken)
+            names = list(itertools.islice(free, count))
+            for name in names:
+                api.ask("POST", "api/v1/nodes", kwok_nodes.node(name, labels or {}, cpu, memory))
+            self._wait_usable(api, set(names))
         return names
+
+    def api(self) -> ApiConnection:
+        """The API server without kubectl."""
+        return ApiConnection(self.layout, self.state.ports)
 
     def namespace(self, prefix: str = "test") -> str:
         """A fresh namespace."""
         name = f"{prefix}-{os.getpid()}-{next(self._names)}"
-        self.kubectl("create", "namespace", name)
+        with self.api() as api:
+            api.ask("POST", "api/v1/namespaces", {"metadata": {"name": name}})
         return name
 
     def clear(self, *namespaces: str, nodes: str = "") -> None:
         """Remove what a test made: its namespaces and the nodes with this label.
 
-        Workloads first, then pods, then nodes: a pod whose node is gone has no kubelet to end it, and stays until the
-        controller manager collects it; meanwhile its StatefulSet keeps asking for what the namespace refuses.
+        Workloads first, then pods, then nodes: a pod whose node is gone has no kubelet to end it and stays a minute.
         """
-        for name in namespaces:
-            self.kubectl("delete", "deployments,statefulsets,daemonsets,replicasets,jobs", "--all", "-n", name)
-            self.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0")
-        if namespaces:
-            self.kubectl("delete", "namespaces", *namespaces, "--wait=false")
-        if nodes:
-            self.kubectl("delete", "nodes", "-l", nodes, "--wait=false")
+        with self.api() as api:
+            api.empty(*namespaces)
+            for name in namespaces:
+                api.ask("DELETE", f"api/v1/namespaces/{name}", absent_ok=True)
+                # A controller that had not heard of it yet may have made another one; from now on none can.
+                api.delete_all(f"api/v1/namespaces/{name}/pods")
+            if nodes:
+                api.delete_all(f"api/v1/nodes?{urlencode({'labelSelector': nodes})}")
 
     def etcd_compact(self) -> int:
         """Forget every revision but the newest, as etcd does in the long run; returns the revision kept."""
@@ -325,17 +332,10 @@ class Lab:
             self._servers[component] = server
         return self._servers[component]
 
-    def _wait_usable(self, names: list[str]) -> None:
+    def _wait_usable(self, api: ApiConnection, names: set[str]) -> None:
         """Until each node is Ready and the controller manager has removed its initial not-ready taint."""
-        # One list a turn: `kubectl wait` asks for each object by itself, and throttles itself while it does.
-        ready = "{.status.conditions[?(@.type=='Ready')].status}"
-        query = f"jsonpath={{range .items[*]}}{{.metadata.name}} {ready} {{.spec.taints[*].key}}{{'\\n'}}{{end}}"
         deadline = time.monotonic() + READY_WITHIN_S
-        while True:
-            shown = (line.split() for line in self.kubectl("get", "nodes", "-o", query).splitlines())
-            usable = {words[0] for words in shown if words[1:] == ["True"]}
-            if not (missing := set(names) - usable):
-                return
+        while missing := names - kwok_nodes.usable(api.ask("GET", "api/v1/nodes")["items"]):
             if time.monotonic() > deadline:
                 raise LabError(f"not Ready after {READY_WITHIN_S:.0f} s: {', '.join(sorted(missing))}")
             time.sleep(0.1)

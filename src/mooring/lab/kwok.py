@@ -4,18 +4,12 @@ What a kubelet would do is set per pod by annotation: how long it takes to start
 it fails. The defaults are fast, so that a test waits only for what it asked for.
 """
 
-import contextlib
-import http.client
-import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from mooring.lab.binaries import Binaries
 from mooring.lab.controlplane import Layout, Ports
-from mooring.lab.errors import LabError
 from mooring.lab.processes import Server
 
 STAGES: Final = Path(__file__).parent / "stages"
@@ -50,20 +44,6 @@ def kwok(binaries: Binaries, at: Layout, ports: Ports) -> Server:
     )
 
 
-def create_nodes(at: Layout, ports: Ports, nodes: Iterable[dict[str, Any]]) -> None:
-    """Create Node objects over one connection: `kubectl create` allows itself five a second."""
-    trust = ssl.create_default_context(cafile=str(at.pki / "ca.crt"))
-    trust.load_cert_chain(at.pki / "admin.crt", at.pki / "admin.key")
-    connection = http.client.HTTPSConnection("127.0.0.1", ports.apiserver, timeout=30, context=trust)
-    with contextlib.closing(connection):
-        for node in nodes:
-            connection.request("POST", "/api/v1/nodes", msgspec.json.encode(node), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            said = answer.read()
-            if answer.status != http.HTTPStatus.CREATED:
-                raise LabError(f"node {node['metadata']['name']} was not created: {said.decode()}")
-
-
 def node(name: str, labels: Mapping[str, str], cpu: str, memory: str) -> dict[str, Any]:
     """A Node object with this capacity; the stages make it Ready."""
     room = {"cpu": cpu, "memory": memory, "ephemeral-storage": "100Gi", "pods": str(PODS_PER_NODE)}
@@ -74,3 +54,13 @@ def node(name: str, labels: Mapping[str, str], cpu: str, memory: str) -> dict[st
         "metadata": {"name": name, "labels": standard | dict(labels)},
         "status": {"capacity": room, "allocatable": room},
     }
+
+
+def usable(nodes: Iterable[dict[str, Any]]) -> set[str]:
+    """The names of those that are Ready and have no taint."""
+
+    def is_usable(node: dict[str, Any]) -> bool:
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
+        return ready and not node["spec"].get("taints")
+
+    return {node["metadata"]["name"] for node in nodes if is_usable(node)}

@@ -4,8 +4,10 @@ import http.client
 import random
 import socket
 import ssl
+import sys
 import urllib.error
 import urllib.request
+from collections import deque
 from typing import Final
 
 from mooring.lab.errors import LabError
@@ -14,6 +16,9 @@ from mooring.lab.errors import LabError
 #: again finds its port free. Above the ports that well-known services take.
 PORTS: Final = range(20000, 32000)
 _TRIES: Final = 500
+#: The last ones that were found, until their servers listen: several labs may look at the same time.
+_reserved: Final[deque[socket.socket]] = deque()
+_MOST_RESERVED: Final = 128
 
 
 def free_ports(count: int) -> list[int]:
@@ -22,7 +27,7 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(PORTS, k=_TRIES):
         if len(found) == count:
             break
-        if _is_free(port):
+        if _reserve(port):
             found.append(port)
     if len(found) < count:
         raise LabError(f"found only {len(found)} of {count} free ports on 127.0.0.1 in {PORTS.start}-{PORTS.stop}")
@@ -46,11 +51,20 @@ def answers(url: str, timeout_s: float = 10.0) -> bool:
         return False
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+def _reserve(port: int) -> bool:
+    """False: it is taken. From then on no other process finds it, and the server that it is for can listen on it."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        probe.bind(("127.0.0.1", port))
+    except OSError:
+        probe.close()
+        return False
+    if sys.platform == "linux":
+        # Servers set this, too, so they may listen beside a socket that does not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        _reserved.append(probe)
+        if len(_reserved) > _MOST_RESERVED:
+            _reserved.popleft().close()
+    else:
+        probe.close()
     return True

@@ -76,7 +76,7 @@ async def play():
         for script in scripts:
             app = web.Application()
             app.router.add_route("*", "/{any:.*}", script.handle)
-            runner = web.AppRunner(app)
+            runner = web.AppRunner(app, shutdown_timeout=0.1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)
             await site.start()

@@ -259,6 +259,7 @@ async def test_a_tab_that_nobody_sees_asks_for_nothing(site, browser, tab):
             await asyncio.sleep(0.05)
     built = site.hub.built
     await front.close()
+    await tab.call("Page.bringToFront")  # which one comes next is the browser's to choose
     await tab.until("!document.hidden")
     await tab.until(f"mooring.page.shown.seq > {built}")
     await tab.until("document.getElementById('pulse').dataset.state === 'live'")

@@ -1,7 +1,7 @@
 """`sim.environment.Environment` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube.config import Connection
@@ -17,6 +17,9 @@ from mooring.sandbox.controllers.tidb.operator import TidbOperator
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.reading import Reading
+
+#: A person waits longer for a write than a leader may.
+PATIENT_S: Final = 60.0
 
 
 class _Machines:
@@ -40,7 +43,7 @@ class LabFixtures(Reading):
 
 class LabRig:
     def __init__(self, connection: Connection, config: Config, timeline: Timeline) -> None:
-        self.api = HttpKubeApi(connection)
+        self.api = HttpKubeApi(connection, write_timeout_s=PATIENT_S)
         self.mirror = Mirror(timeline, connection, self.api)
         self.cluster = LabFixtures(timeline, self.mirror)
         self.clock = TimelineClock(timeline)
