@@ -105,8 +105,6 @@ def _swept(request: pytest.FixtureRequest) -> Iterator[None]:
             api.delete_all(f"apis/admissionregistration.k8s.io/v1/{kind}")
         found = {one["metadata"]["name"] for one in api.ask("GET", "api/v1/namespaces")["items"]}
         api.empty(*found & KEPT)
-        for name in found - KEPT:
-            api.delete_all(f"apis/pingcap.com/v1alpha1/namespaces/{name}/tidbclusters")
         # Nobody waits until they have ended: there is nothing left in them that runs, and no other has their names.
         running.clear(*sorted(found - KEPT))
         api.delete_all("api/v1/nodes")

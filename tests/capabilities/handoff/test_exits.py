@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.situation import DELETING
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, write_mark, write_marks
@@ -41,6 +42,27 @@ def test_annotation_removed_midway_ends_everything(phase):
     assert stage.pd.interruptions == []
     # Its release and the removal may meet; before the proof there is nothing to meet.
     assert stage.untouched(0) or phase == "held"
+
+
+def test_a_member_that_goes_away_right_before_the_deletion_stops_it():
+    """E7: room was there when the restart began. Between its mark and its deletion a person deletes another member: the
+    pod stays until that one is back."""
+    stage = Stage()
+
+    def begun(s):
+        mark = s.marks().get("demo-tikv-0")
+        return mark is not None and mark.step == DELETING and s.untouched(0)
+
+    async def scenario(s):
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: begun(s), every_s=0.001)
+        s.delete(1)
+        await s.rig.until(lambda: s.renewed(1), every_s=0.01)
+        assert s.untouched(0)
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scenario)
+    assert stage.most_away == 1
 
 
 @pytest.mark.parametrize("phase", ["recorded", "evicting", "empty"])

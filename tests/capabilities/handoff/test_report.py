@@ -142,7 +142,10 @@ def test_more_leaders_than_ever_begin_the_count_anew():
     assert pace_of(notes).words == "30 of 40 leaders gone, 2.0/s, about 5 s more"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (119, "119 s"), (600, "10 min"), (90_000, "25 h")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(5, "5 s"), (119, "119 s"), (120, "2 min"), (600, "10 min"), (7_199, "120 min"), (7_200, "2 h"), (90_000, "25 h")],
+)
 def test_spans_as_people_say_them(seconds, words):
     """A day's wait is not told in seconds."""
     assert span(seconds) == words

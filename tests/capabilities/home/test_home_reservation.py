@@ -6,7 +6,7 @@ from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import reservation_on
-from mooring.capabilities.home.reserve import KIND, LINGER_S, resumed_reservation
+from mooring.capabilities.home.reserve import ALL, KIND, LINGER_S, reservation_limits, resumed_reservation
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent
@@ -51,6 +51,15 @@ def next_step(scenario, running, queue, now=NOW):
     course = Home().next_step(running, scenario.world, queue, now)
     running.notes = dict(course.notes)
     return course
+
+
+@pytest.mark.parametrize(("gone", "in_all"), [((), 2), (("n4",), 2), (("n3", "n4"), 1), (("n1", "n2", "n3", "n4"), 1)])
+def test_half_of_the_nodes_stay_free_and_one_may_always_be_reserved(scenario, gone, in_all):
+    """H8: of five, four, three nodes and of a single one; the limit of a namespace is its own."""
+    for name in gone:
+        scenario.gone(Kind.NODE, name, namespace="")
+    limits = reservation_limits("tidb", scenario.world, HomePolicy(reserve_per_namespace=7, reserve_in_all=9))
+    assert limits == {f"{ALL}/tidb": 7, ALL: in_all}
 
 
 def held(demo, queue):
