@@ -292,6 +292,20 @@ def test_one_that_is_more_than_its_share_on_two_targets_ends_once():
     assert audit(queue) == []
 
 
+def test_a_share_without_what_it_is_a_share_of_is_no_traceback():
+    """T2: a later phase keeps the share of a namespace and no longer needs what all of them use, which is full."""
+    queue = Queue(Settings(max_waiting_operator=None, target_limits={"mix": 1, "node": 1}))
+    queue.submit(op("a", {"mix": 1, "share/mix/one": 1}))
+    queue.submit(op("b", {"node/n1": 1}))
+    costs = {"share/mix/two": 1, "node/n1": 1}
+    queue.submit(op("c", costs | {"mix": 1}, phases=(costs,)))
+    assert list(queue.waiting) == ["c"]
+    queue.advance("c", 1)
+    queue.finish("b")
+    assert queue.is_running("c") and queue.used("share/mix/two") == 1
+    assert audit(queue) == []
+
+
 def test_targets_that_come_and_go_are_forgotten(queue):
     """The queue's memory follows what is in it, not what has passed through."""
     for n in range(20_000):

@@ -145,7 +145,6 @@ class OperatorRecord(msgspec.Struct, kw_only=True, gc=False):
     blocked: int = 0
     #: Facts of other objects alone keep it out.
     parked: bool = False
-    submitted_at: float = 0.0
     promoted_at: float = 0.0
     step: int = 0
     step_since: float = 0.0

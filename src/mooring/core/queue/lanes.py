@@ -142,7 +142,7 @@ class Lanes:
         bear (`node/n7`) has no such places: its limit holds for all together."""
         table = self.table
         mine = [targets.shared(share) for share in cost if targets.is_share(share) and table[share].unused]
-        full = [t for t in mine if "/" not in t and not table[t].fits(cost[t])]
+        full = [t for t in mine if "/" not in t and t in cost and not table[t].fits(cost[t])]
         beside = [t for t in full if table[f"first/{t}"].fits(cost[t])]
         return {f"first/{t}" if t in beside else t: amount for t, amount in cost.items()} if beside else cost
 

@@ -159,7 +159,7 @@ class Queue:
             return
         for holder in replaced:
             self._end(holder, How.CANCELED, Reason.REPLACED, f"by op {op.id} of higher priority", events)
-        record = records.add(op, claims, cost, 0, self.now)
+        record = records.add(op, claims, cost, 0)
         events.append(Accepted(op.id, self.now))
         records.count(record)
         lanes.enter(record)
@@ -185,7 +185,7 @@ class Queue:
         for claim in claims:
             if holder := self.records.by_claim.get(claim):
                 return [self._busy(op, claim, holder)]
-        record = self.records.add(op, claims, charges(op.phases[phase]), phase, self.now)
+        record = self.records.add(op, claims, charges(op.phases[phase]), phase)
         events: list[Event] = []
         self._lanes.charge(record)
         self._begin(record, events, Reason.RESUMED)

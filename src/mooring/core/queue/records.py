@@ -22,9 +22,7 @@ class Records:
         self.waiting_count: dict[tuple[str, str], int] = {}
         self._arrivals = 0
 
-    def add(
-        self, operator: Operator, claims: tuple[str, ...], cost: Mapping[str, int], phase: int, now: float
-    ) -> OperatorRecord:
+    def add(self, operator: Operator, claims: tuple[str, ...], cost: Mapping[str, int], phase: int) -> OperatorRecord:
         """Make it known under its id and its claims. It stands in no line yet."""
         self._arrivals += 1
         record = OperatorRecord(
@@ -34,7 +32,6 @@ class Records:
             cost=cost,
             need=cost,
             phase=phase,
-            submitted_at=now,
         )
         self.by_id[operator.id] = record
         for claim in claims:
