@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.core.model.kinds import Kind
+from mooring.demo.onlab.rig import PATIENT_S
 from mooring.lab import kwok
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import answers
 from tests.e2e import looking
+from tests.e2e.spine_environment import install_crd
 from tests.e2e.waiting import soon_enough, stands, until
 
 pytestmark = pytest.mark.e2e
@@ -238,6 +242,17 @@ def test_api_server_survives_a_kill_and_a_compaction(lab: Lab, nodes: list[str])
     assert json.loads(stale.splitlines()[0])["object"]["code"] == 410, f"compacted at {revision}"
     lab.kubectl("apply", "-n", namespace, "-f", "-", input=workload("Deployment", "after", 1))
     stands(lab, "rollout", "status", "deployment/after", "-n", namespace)
+
+
+async def test_what_is_cleared_is_gone_at_once(lab: Lab) -> None:
+    """A namespace that ends while the API server is started again may be let go with a TidbCluster in it: later tests
+    would find that one."""
+    namespace = lab.namespace("cleared")
+    async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
+        await install_crd(api)
+        await api.create(Kind.TIDB_CLUSTER, {"metadata": {"namespace": namespace, "name": "demo"}})
+        lab.clear(namespace)
+        assert (await api.list(Kind.TIDB_CLUSTER)).items == ()
 
 
 def test_restarted_kwok_takes_its_nodes_back(lab: Lab, nodes: list[str]) -> None:

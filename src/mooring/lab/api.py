@@ -13,8 +13,8 @@ import msgspec
 from mooring.lab.controlplane import Layout, Ports
 from mooring.lab.errors import LabError
 
-#: What runs pods, the owners before the owned, and then the pods. A TidbCluster is not left to the end of its namespace:
-#: that asks the API server which kinds there are, and one that has just been restarted does not name custom ones yet.
+#: What runs pods, the owners before the owned, and then the pods. A TidbCluster does not wait for the end of its
+#: namespace: if the API server is killed meanwhile, the namespace may go and the TidbCluster stay.
 WORKLOADS: Final = (
     "apis/pingcap.com/v1alpha1/tidbclusters",
     "apis/apps/v1/deployments",
