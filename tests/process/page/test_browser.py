@@ -24,6 +24,8 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 
 
 def ask_for_two_restarts(site) -> None:
+    """The second waits for the first however long it is looked at: one leader of that does not leave."""
+    site.stage.cluster.pd["tidb", "demo"].stick("demo-tikv-0")
     for name in ("demo-tikv-0", "demo-tikv-1"):
         site.stage.cluster.annotate(Kind.POD, "tidb", name, {RESTART: ""})
 
