@@ -27,6 +27,8 @@ KEYS = {
     "PageUp": ("PageUp", 33, ""),
     "Tab": ("Tab", 9, ""),
 }
+#: The page has heard a first frame, and drawn it.
+DRAWN = "performance.getEntriesByName('first frame').length === 1"
 
 
 class NoBrowser(Exception):

@@ -11,7 +11,7 @@ from aiohttp import web
 from mooring.process.http.page import PAGE
 from mooring.process.http.status import status_app
 from mooring.sandbox.paced import run_paced
-from tests.process.page.chromium import Chromium, NoBrowser, Program, Tab
+from tests.process.page.chromium import DRAWN, Chromium, NoBrowser, Program, Tab
 from tests.process.page.easel import Easel
 from tests.process.page.environment import Environment
 
@@ -120,5 +120,5 @@ async def easel(browser) -> AsyncIterator[Easel]:
 @pytest.fixture
 async def tab(browser, site) -> Tab:
     found = await browser.tab(site.url)
-    await found.until("mooring.page.heard")
+    await found.until(DRAWN)
     return found

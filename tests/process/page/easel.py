@@ -5,7 +5,7 @@ from aiohttp import web
 from mooring.process.http.frames import Frame, Framer
 from mooring.process.http.page import Page
 from tests.process.page import pictures
-from tests.process.page.chromium import Chromium, Tab
+from tests.process.page.chromium import DRAWN, Chromium, Tab
 
 
 class Still(Framer):
@@ -39,7 +39,7 @@ class Easel:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         tab = await self._browser.tab(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/")
-        await tab.until("mooring.page.heard")
+        await tab.until(DRAWN)
         return tab
 
     async def close(self) -> None:
