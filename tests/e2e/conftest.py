@@ -22,13 +22,14 @@ KEPT = {"default", "kube-node-lease", "kube-public", "kube-system"}
 ADMISSION = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies")
 #: They begin first, so that no lab is left with one of them when the others have nothing to do any more.
 LONGEST = (
+    # Its bursts need the processors: so before any lab is busy with what another file left.
+    "test_mix_admission",
     "test_spine",
     "test_examples",
     "test_mix_rebalance",
     "test_mix_many",
     "test_install",
     "test_rehearse_true",
-    "test_mix_admission",
     "test_fleet",
     "test_home",
     "test_tidb_beside_others",
