@@ -478,9 +478,8 @@ async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_
         assert left, "not before one of those in front had ended there"
         assert book.most <= 20, "no promotion ever took the store above its limit"
         assert book.most_with_ahead <= 20, "nor took the room of one in front: nobody in front starts later"
-        await environment.until(
-            lambda: not book.found.keys() & set(rig.leader().engine.queue.waiting)
-        )  # nor is anybody left behind
+        # Nor is anybody left behind.
+        await environment.until(lambda: not book.found.keys() & set(rig.leader().engine.queue.waiting))
 
 
 class Book:

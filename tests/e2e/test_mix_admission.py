@@ -172,9 +172,9 @@ def _is_ready(pod):
 
 
 def judged(lab, play):
-    """Played again, six times at most, when it fails and the API server gave up a call to us after its 2 s: on a machine
+    """Played again, twice at most, when it fails and the API server gave up a call to us after its 2 s: on a machine
     that busy nobody answers in time, and pods come as they were written."""
-    for again in (*[True] * 6, False):
+    for again in (True, True, False):
         late = given_up(lab)
         try:
             play()
