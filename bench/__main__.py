@@ -9,7 +9,7 @@ import bench
 
 
 def main() -> int:
-    known = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if not m.name.startswith("_"))
+    known = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if not m.name.startswith("_") and not m.ispkg)
     asked = sys.argv[1:] or known
     unknown = [name for name in asked if name not in known]
     if unknown:

@@ -19,7 +19,7 @@ EVENTS = 20_000
 @contextlib.asynccontextmanager
 async def watching():
     from mooring.clients.kube import HttpKubeApi, load
-    from mooring.lab.pki import Authority, kubeconfig
+    from mooring_lab.control.pki import Authority, kubeconfig
 
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as made:
         authority, directory = Authority(), Path(made)

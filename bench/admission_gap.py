@@ -16,8 +16,8 @@ TARGET_S = 60.0
 def repair(pods: int = PODS) -> tuple[float, int, int]:
     """Seconds from the end of the gap to the exact split, the most pods away at once, and the moves."""
     from mooring.process.settings.config import Config
-    from mooring.sim.rig import Rig
-    from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
+    from mooring_lab.stage.rig import Rig
+    from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
 
     rig, found = Rig(seed=1, config=Config(features={"mix": True})), [0.0, 0]
     soft = [{"key": "dear", "effect": "PreferNoSchedule"}]

@@ -23,9 +23,9 @@ NAMESPACE, OWN = "bench", "mooring-bench"
 
 
 def main() -> None:
-    from mooring.lab.binaries import find, release
-    from mooring.lab.cluster import Lab
-    from mooring.lab.errors import LabError
+    from mooring_lab.control.binaries import find, release
+    from mooring_lab.control.cluster import Lab
+    from mooring_lab.control.errors import LabError
 
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as directory:
         try:
@@ -65,9 +65,9 @@ def median_share(ours: list[float], others: list[float]) -> float:
 
 async def measure(lab) -> dict:
     from mooring.clients.kube import HttpKubeApi, load
-    from mooring.lab.loopback import free_ports
     from mooring.process.admission.certificates import advance
     from mooring.process.admission.configurations import OWNED_PODS
+    from mooring_lab.control.loopback import free_ports
 
     lab.kubectl("create", "namespace", NAMESPACE)
     lab.kubectl("create", "namespace", OWN)

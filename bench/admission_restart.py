@@ -30,9 +30,9 @@ PRE_STOP_S, SPREAD_S = 5.0, 1.0
 
 
 def main() -> None:
-    from mooring.lab.binaries import find, release
-    from mooring.lab.cluster import Lab
-    from mooring.lab.errors import LabError
+    from mooring_lab.control.binaries import find, release
+    from mooring_lab.control.cluster import Lab
+    from mooring_lab.control.errors import LabError
 
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as directory:
         try:
@@ -57,7 +57,7 @@ class Replica:
     numbers = itertools.count(1)
 
     def __init__(self, lab, own: str) -> None:
-        from mooring.lab.loopback import free_ports
+        from mooring_lab.control.loopback import free_ports
 
         http, self.port, extender = free_ports(3)
         self.url = f"http://127.0.0.1:{http}"

@@ -1,8 +1,9 @@
 """What following many regions costs a real PD: CPU of the pd-server process per rotation and per look.
 
-Needs pd-server in MOORING_BIN_DIR. A fake TiKV brings the regions in by heartbeats; PD is told to schedule nothing, so
-that what it uses meanwhile is little, and that is measured for as long and taken off. `MOORING_PD_REGIONS=300000`
-brings more in (100,000 by default); 1,000,000 is reckoned from it, since the cost is per region.
+Needs pd-server (`mooring lab add`, or MOORING_BIN_DIR). A fake TiKV brings the regions in by heartbeats; PD is told
+to schedule nothing, so that what it uses meanwhile is little, and that is measured for as long and taken off.
+`MOORING_PD_REGIONS=300000` brings more in (100,000 by default); 1,000,000 is reckoned from it, since the cost is per
+region.
 """
 
 import asyncio
@@ -17,10 +18,11 @@ from mooring.capabilities.balance.book import PACE_S, RANGE
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.clients.pd import PdClient
 from mooring.clients.ports import PortError
-from mooring.lab.loopback import free_ports
-from mooring.lab.pd import ABSENT, pd_servers, pd_url
-from mooring.lab.processes import Processes
 from mooring.process.clock import WallClock
+from mooring_lab.control.binaries import optional
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.control.processes import Processes
+from mooring_lab.control.servers import NO_PD, pd_servers, pd_url
 
 STORES, MANY, LOOKS = 100, 1_000_000, 100
 
@@ -29,9 +31,9 @@ QUIET_S = 15.0
 
 
 def main() -> None:
-    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "pd-server"
-    if not program.is_file():
-        print(f"  not run: {ABSENT}")
+    program = optional("pd-server")
+    if program is None:
+        print(f"  not run: {NO_PD}")
         return
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_measure(program, Path(directory), int(os.environ.get("MOORING_PD_REGIONS", "100000"))))

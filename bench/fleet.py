@@ -21,7 +21,7 @@ from mooring.capabilities.fleet.planner.decide import decide, write_cluster
 from mooring.capabilities.fleet.planner.files.constraints import Constraints
 from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
-from mooring.clients.sabakan.parse import parse_machines
+from mooring.clients.registry.sabakan.parse import parse_machines
 from mooring.core.model.cluster import ConfigMap, Node
 from mooring.core.model.events import Listed, MachinesSeen, Seen
 from mooring.core.model.kinds import Kind

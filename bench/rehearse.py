@@ -28,18 +28,18 @@ from mooring.core.model.times import rfc3339
 from mooring.process import logs
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.events.failures import Failure, failures, longest_first
-from mooring.rehearse.play import everything_on, rehearse
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.gather import gather
-from mooring.rehearse.snapshot.schema import KINDS, Snapshot
-from mooring.rehearse.sweep.forks import Failed, cores
-from mooring.rehearse.sweep.remote import run_on_dask
-from mooring.rehearse.sweep.report import last_line
-from mooring.rehearse.sweep.sweep import Found, SweepPlan, collect, run
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.events.failures import Failure, failures, longest_first
+from mooring_lab.rehearse.play import everything_on, rehearse
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.capture import gather
+from mooring_lab.rehearse.snapshot.schema import KINDS, Snapshot
+from mooring_lab.rehearse.sweep.forks import Failed, cores
+from mooring_lab.rehearse.sweep.remote import run_on_dask
+from mooring_lab.rehearse.sweep.report import last_line
+from mooring_lab.rehearse.sweep.sweep import Found, SweepPlan, collect, run
 
 NODES, RACKS, DEPLOYMENTS, REPLICAS, SETS, MEMBERS = 500, 25, 40, 110, 10, 60
 #: Seconds for each play, on one core.

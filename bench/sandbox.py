@@ -12,13 +12,13 @@ from pathlib import Path
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.collector import quiet_collector
-from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.podstate import make_condition, with_spec
-from mooring.sandbox.controllers.workloads.ownership import controller_of
-from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
-from mooring.sandbox.kubelet import KubeletPace
+from mooring_lab.cluster.clock import quiet_collector
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.cluster.controllers.podstate import make_condition, with_spec
+from mooring_lab.cluster.controllers.workloads.ownership import controller_of
+from mooring_lab.cluster.controllers.workloads.rollout import owner_reference, pod_from
+from mooring_lab.cluster.kubelet import KubeletPace
 
 
 def resident_mb() -> float:

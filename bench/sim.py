@@ -2,7 +2,7 @@
 
 import time
 
-from mooring.sim.whole.seeds import SeedOptions, quiet_logs, run_seed
+from mooring_lab.simulate.seeds import SeedOptions, quiet_logs, run_seed
 
 FIRST, SEEDS = 9001, 20
 

@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from mooring.capabilities.registry import hooks
+from mooring.install.agent import agent
 from mooring.install.manifests import webhooks
 from mooring.install.policy import policy
 from mooring.install.rights import merged, rights_table
@@ -15,6 +17,8 @@ from dashboard import dashboard  # noqa: E402
 
 #: Replaced by the release's namespace.
 NAMESPACE = "mooring-system"
+#: Replaced by the release's image.
+IMAGE = "mooring-image"
 
 
 def _policies() -> dict[str, list[dict[str, object]]]:
@@ -25,6 +29,12 @@ def _policies() -> dict[str, list[dict[str, object]]]:
     }
 
 
+def _webhooks() -> dict[str, list[dict[str, object]]]:
+    """By the features that are on."""
+    asked = {"mix": ("mix",), "drain": ("drain",), "both": ("mix", "drain")}
+    return {name: webhooks(NAMESPACE, hooks(features)) for name, features in asked.items()}
+
+
 def rendered() -> dict[str, str]:
     """Path under deploy/ → its text."""
     rights = {
@@ -32,9 +42,10 @@ def rendered() -> dict[str, str]:
         for name, found in rights_table().items()
     }
     return {
+        "chart/mooring/files/agent.json": json.dumps(agent(NAMESPACE, IMAGE), indent=1) + "\n",
         "chart/mooring/files/rights.json": json.dumps(rights, indent=1) + "\n",
         "chart/mooring/files/policy.json": json.dumps(_policies(), indent=1) + "\n",
-        "chart/mooring/files/webhooks.json": json.dumps(webhooks(NAMESPACE), indent=1) + "\n",
+        "chart/mooring/files/webhooks.json": json.dumps(_webhooks(), indent=1) + "\n",
         "chart/mooring/files/alerts.yaml": (HERE / "monitoring/alerts.yaml").read_text(),
         "monitoring/dashboard.json": json.dumps(dashboard(), indent=1) + "\n",
     }

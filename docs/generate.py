@@ -23,6 +23,7 @@ from mooring.core.queue.config import DEFAULT_STEP_COST
 from mooring.process.assemble import queue_settings
 from mooring.process.settings.config import SCALARS, Config, written_out
 from mooring.process.settings.keys import follows as follows_now
+from mooring_lab.demo.acts import ACTS
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
@@ -120,7 +121,7 @@ operators that are submitted from then on.
 | setting | default | unit | meaning |
 |---|---|---|---|
 | `MaxScheduleCost` | `{live.max_schedule_cost}` | cost | what may run on one store at once |
-| `StoreMaxScheduleCost` | – | cost | the same for single stores, by id |
+| `StoreMaxScheduleCost` | – | cost | the same for single stores: `"tidb/demo/4"`; `"tidb/demo/*"` is every store of a cluster, a bare id that store of every cluster |
 | `OperatorStepCost` | {costs} | cost | what a step costs, by kind and role |
 | `MaxWaitingOperator` | `{live.max_waiting_operator}` | operators | how many operators of one source may wait |
 | `SchedulerMaxWaitingOperator` | {caps} | operators | the same for single sources |
@@ -148,7 +149,7 @@ def shown_by(root: Path = ROOT) -> dict[str, dict[str, set[str]]]:
                 continue
             marked = any("e2e" in ast.unparse(decorator) for decorator in node.decorator_list)
             where = "real" if whole or marked or path.startswith("tests/e2e/") else "sandbox"
-            for name in set(re.findall(r"\b[HTFEMO]\d{1,2}\b", ast.get_docstring(node) or "")):
+            for name in set(re.findall(r"\b[HTFEMDO]\d{1,2}\b", ast.get_docstring(node) or "")):
                 if name in found:
                     found[name][where].add(path)
     return found
@@ -157,7 +158,7 @@ def shown_by(root: Path = ROOT) -> dict[str, dict[str, set[str]]]:
 def demo_acts() -> dict[str, list[str]]:
     """Promise → the acts of the demo that check it."""
     acts: dict[str, list[str]] = {}
-    for file in sorted((ROOT / "src" / "mooring" / "demo" / "acts").glob("*.py")):
+    for file in sorted((ROOT / "src" / "mooring_lab" / "demo" / "acts").glob("*.py")):
         for name in re.findall(r"Check\(\s*\"([A-Z]\d+)\"", file.read_text()):
             if file.stem not in acts.setdefault(name, []):
                 acts[name].append(file.stem)
@@ -205,10 +206,12 @@ def played() -> list[str]:
 
 def sample(lines: list[str]) -> str:
     """The lines that the README shows: the opening, the last act, the totals."""
-    last = next(i for i, line in enumerate(lines) if line.startswith("7/7"))
+    acts = len(ACTS)
+    last = next(i for i, line in enumerate(lines) if line.startswith(f"{acts}/{acts}"))
     totals = next(i for i, line in enumerate(lines) if line.startswith("PROMISES"))
     shown = [lines[0], "page http://127.0.0.1:8390   ask it: mooring why pod/demo-tikv-1 -n tidb", lines[2], "  …"]
-    shown += [*lines[last : last + 3], *lines[totals : totals + 3]]
+    ended = next(i for i in range(last, totals) if lines[i].lstrip().startswith(("ok ", "FAIL ")))
+    shown += [*lines[last : ended + 1], *lines[totals : totals + 3]]
     return "\n".join(["$ make demo", *shown]) + "\n"
 
 

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from mooring.lab import loopback
+from mooring_lab.control import loopback
 
 # Test processes are told the width of the terminal that started them; commands that tests start write into pipes.
 os.environ.pop("COLUMNS", None)

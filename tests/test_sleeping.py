@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mooring.sandbox.clock import Timeline, run_virtual
+from mooring_lab.cluster.clock import Timeline, run_virtual
 
 
 async def test_a_test_that_sleeps_is_told_so():

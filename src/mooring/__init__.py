@@ -7,4 +7,4 @@ queue (`core.queue`) lets them pass by cost; one actor (`process.act`) carries r
 (docs/architecture.md).
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

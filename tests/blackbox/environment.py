@@ -10,7 +10,7 @@ from mooring.core.engine.recording.replay import Difference, Replay
 from mooring.process.blackbox.file import FrameWriter, RecordingFile, header_line, recordings
 from mooring.process.blackbox.playback import Playback
 from mooring.process.settings.config import BlackBoxSettings
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 from tests.sim.scenarios.balance import ScaleOutScenario
 from tests.sim.scenarios.fleet import RetireScenario
 from tests.sim.scenarios.home import HomeScenario

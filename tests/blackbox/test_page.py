@@ -23,6 +23,7 @@ def test_top_shows_the_moment(capsys):
     shown = capsys.readouterr().out
     assert re.search(r"moving +1 +handoff +evict leaders tidb/demo-tikv-0", shown)
     assert shown.startswith(
+        "✓ Safe: 1 move under way\n"
         "Mooring  second · recorded in restart.blackbox, as of 2026-01-01T00:00:03Z · leader second\n"
     )
     assert run("replay", RESTART, "--until", "op 1 promoted", "top", "-o", "json") == 0

@@ -450,6 +450,7 @@ def test_until_takes_times_and_operators(until, capsys):
         ("noon", "noon is not a moment; write 2026"),
         ("25:00:00", "write 2026"),
         ("2020-01-01", "begins at"),
+        ("00:00:01", "is not in the recording, which begins at"),
         ("op 99 promoted", "never promoted"),
     ],
 )
@@ -466,5 +467,5 @@ def test_questions_at_a_moment(capsys):
     assert [row["op"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["1"]
     with pytest.raises(UserError, match="demo-tikv-9"):
         run("replay", RESTART, "why", "pod/demo-tikv-9", "-n", "tidb")
-    with pytest.raises(UserError, match="about what"):
+    with pytest.raises(UserError, match="Which object"):
         run("replay", RESTART, "why")

@@ -7,8 +7,8 @@ import pytest
 from mooring.cli import _typed, app
 from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.from_recording import snapshot_at
-from mooring.rehearse.snapshot.schema import _check
+from mooring_lab.rehearse.from_world import snapshot_at
+from mooring_lab.rehearse.snapshot.schema import _check
 from tests.blackbox.environment import INCIDENTS, replayed
 
 TWO, MODE = INCIDENTS / "two-restarts.blackbox", INCIDENTS / "mode-change.blackbox"
@@ -47,7 +47,8 @@ def test_it_goes_on_with_other_settings(capsys):
     [
         ("mix", "KEY=VALUE"),
         ("mix.no-such=1", "no-such"),
-        ("mix.pace=60", r"unknown setting 'mix.pace'; there are .*mix.rebalance.…, mix.reclaim-s"),
+        ("mix.speed=60", r"unknown setting 'mix.speed'; there are .*mix.rebalance.…, mix.reclaim-s"),
+        ("mix.price=60", r"unknown setting 'mix.price'; did you mean mix.prices\?"),
         ("mix.rebalance.return-every=60", r"did you mean mix.rebalance.return-every-s\?"),
         ("mixx.a=1", r"did you mean mix\?"),
         ("handoff.recheck-s=soon", "recheck-s"),

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from mooring.capabilities.registry import descriptor, names
 from mooring.process.settings.config import Config, ConfigError, host_port, recorded, resolve, written_out
 from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.process.settings.keys import settings
@@ -38,13 +39,18 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("fleet: {recheck-s: -1}\n", "fleet.recheck-s"),
         ("fleet: {retire-hold-s: .nan}\n", "fleet.retire-hold-s"),
         ("fleet: {history: 0}\n", "fleet.history"),
+        ("mix: {rebalance: {look-again-s: 0}}\n", "mix.rebalance.look-again-s"),
+        ("mix: {rebalance: {at-once: -1}}\n", "mix.rebalance.at-once"),
+        ("balance: {recheck-s: 0}\n", "balance.recheck-s"),
         ("- a\n", "mapping"),
         ("a: [\n", "not YAML"),
         ("a: 2026-02-30\n", "not YAML"),
         ("a: " + "9" * 5000, "not YAML"),
         ("listen-http: nowhere\n", "HOST:PORT"),
         ("log-level: loud\n", "one of debug"),
-        ("features: {mix: perhaps}\n", "not a boolean"),
+        ("features: {mix: perhaps}\n", "write mix=true, mix=observe or mix=false"),
+        ("windows: [{zone: Mars}]\n", "zone 'Mars'"),
+        ("windows: [{start: 7pm}]\n", "write HH:MM"),
         ("namespace: Bad Name\n", "namespace is 'Bad Name'"),
         ("sabakan-url: nonsense\n", "sabakan-url is 'nonsense'"),
         ("sabakan-url: 'http://'\n", "sabakan-url is 'http://'"),
@@ -60,6 +66,36 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
     file.write_text(text)
     with pytest.raises(ConfigError, match=says):
         resolve({}, {}, str(file))
+
+
+def numbers(shape, path):
+    """The path of every setting that is a number, below this one."""
+    for field in msgspec.inspect.type_info(shape).fields:
+        here = (*path, field.encode_name)
+        if isinstance(field.type, msgspec.inspect.StructType):
+            yield from numbers(field.type.cls, here)
+        elif isinstance(field.type, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+            yield here
+
+
+NUMBERS = [path for name in names() for path in numbers(descriptor(name).policy, (name,))]
+#: Where a zero would be a busy loop, fail every attempt, or call every node lost.
+NOT_ZERO = {
+    "ready-within-s", "pause-s", "longest-pause-s", "return-every-s", "look-again-s", "at-once", "reservation-s",
+    "lost-after-s", "split-above-mib", "hot-ratio", "most-regions", "silent-after-s", "recheck-s", "idle-s",
+    "regions-every-s", "regions-at-most-every-s", "query-s", "retire-hold-s", "history", "body-limit-mb",
+    "timeout-s", "heartbeat-s", "renew-s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+def test_a_number_that_cannot_be_is_refused_by_name(tmp_path, path):
+    """Settings are validated when read: no negative number, no `.nan`, and no zero where it makes no sense."""
+    file = tmp_path / "mooring.yml"
+    for value in ("-1", ".nan", *(("0",) if path[-1] in NOT_ZERO else ())):
+        file.write_text("{" + ": {".join((*path[:-1], f"{path[-1]}: {value}")) + "}" * len(path))
+        with pytest.raises(ConfigError, match=rf"{path[-1]}"):
+            resolve({}, {}, str(file))
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\xfa", b"[" * 100_000])
@@ -128,7 +164,7 @@ def test_every_setting_is_shown_with_its_source_and_no_secret(tmp_path):
     assert (found["handoff.prove-s"].value, found["handoff.prove-s"].source) == (2.0, f"file {file}")
     assert found["handoff.recheck-s"].source == "default"
     sections = {key.partition(".")[0] for key, one in found.items() if one.follows}
-    assert sections == {"features", "queue", "fleet", "handoff", "home", "mix", "balance"}
+    assert sections == {"features", "queue", "windows", *names()}
 
 
 def test_a_missing_file_is_a_sentence():
@@ -142,6 +178,13 @@ def test_features_are_off_unless_set_and_the_designs_name_is_accepted():
     switches, warnings = parse_features("StableScheduling=true, mix=F ,VolumeModifying=true")
     assert switches == {"home": True, "mix": False}
     assert warnings == ["feature VolumeModifying belongs to tidb-operator and is ignored"]
+
+
+def test_a_contradiction_is_refused():
+    """H4: the design's name and ours are one feature, which is on or off."""
+    assert parse_features("StableScheduling=true,home=1")[0] == {"home": True}
+    with pytest.raises(UnknownFeatureError, match="home=false contradicts home=true"):
+        parse_features("StableScheduling=true,home=false")
 
 
 @pytest.mark.parametrize("text", ["home", "home=yes", "Home=true", "=true"])

@@ -4,16 +4,17 @@ import asyncio
 import os
 import socket
 import stat
-import subprocess
-import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from mooring.cli import connect as connecting
+from mooring.cli.server import Reach, _forwarded, ask
 from mooring.core.model.exits import Exit, UserError
+from tests import program
 
 CLUSTER = [
     ("run",),
@@ -31,14 +32,7 @@ CLUSTER = [
 
 def mooring(*args, **environment):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MOORING_", "KUBE"))}
-    return subprocess.run(
-        [sys.executable, "-m", "mooring", *args],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**kept, **environment},
-    )
+    return program.mooring(*args, env={**kept, **environment})
 
 
 def kubeconfig(tmp_path: Path, port: int) -> str:
@@ -127,6 +121,52 @@ def test_a_mooring_in_another_namespace_is_found(tmp_path):
     assert (done.returncode, done.stderr) == (0, "no pending changes\n")
 
 
+@pytest.fixture
+def forwarded(tmp_path, monkeypatch):
+    """As `mooring top`, in this process: kubectl forwards to the port in a file, and says a lot meanwhile."""
+    port, talked, kubectl = tmp_path / "port", tmp_path / "talked", tmp_path / "kubectl"
+    kubectl.write_text(
+        f'#!/bin/sh\necho "Forwarding from 127.0.0.1:$(cat {port}) -> 8390"\n'
+        f"yes 'Handling connection for 8390' | head -c 300000\ntouch {talked}\nexec sleep 60\n"
+    )
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    reach = Reach(kubeconfig=kubeconfig(tmp_path, 1))
+    yield reach, port, talked
+    if reach in _forwarded:
+        _forwarded.pop(reach).close()
+
+
+def served(port_file):
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    port_file.write_text(str(server.server_port))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def test_what_kubectl_says_while_it_forwards_is_read(forwarded):
+    """kubectl prints a line for each connection; after 36 minutes of `mooring top` the pipe was full."""
+    reach, port, talked = forwarded
+    with served(port) as server:
+        ask(reach, "/api/v1/frame")
+        deadline = time.monotonic() + 30
+        while not talked.exists():
+            assert time.monotonic() < deadline, "kubectl hangs: nobody reads what it prints"
+            time.sleep(0.01)
+        server.shutdown()
+
+
+def test_a_pod_that_is_replaced_is_reached_again(forwarded):
+    """The port that was forwarded leads nowhere any more; another is."""
+    reach, port, _ = forwarded
+    with served(port) as first:
+        ask(reach, "/api/v1/frame")
+        first.shutdown()
+    with served(port) as second:
+        assert ask(reach, "/api/v1/frame") == {"rows": [], "as_of": 0}
+        second.shutdown()
+
+
 def test_kubectl_that_cannot_forward_is_said(tmp_path):
     """What kubectl said is in the message, without what its libraries log, and the exit code is still 4."""
     kubectl = tmp_path / "kubectl"
@@ -174,4 +214,4 @@ def test_a_cluster_that_takes_a_connection_and_says_nothing_is_given_up_soon(tmp
         port = silent.getsockname()[1]
         with pytest.raises(UserError, match=f"no answer from http://127.0.0.1:{port} within") as raised:
             asyncio.run(look(kubeconfig(tmp_path, port)))
-    assert raised.value.code is Exit.COULD_NOT_LOOK
+    assert raised.value.code is Exit.UNREACHABLE

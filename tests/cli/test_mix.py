@@ -17,7 +17,7 @@ def server(monkeypatch):
             return {"found": [*known, "pod/shop/web-1"]}
         kind, namespace, name = path.removeprefix("/api/v1/mix/").split("/")
         if f"workload/{namespace}/{kind}/{name}" not in known:
-            raise UserError("it is not there", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError("it is not there", Exit.CHECK_FAILED)
         return {"namespace": namespace}
 
     monkeypatch.setattr(mix, "ask", answers)
@@ -37,4 +37,4 @@ def test_several_and_none_are_said(server):
     assert two.value.code is Exit.USAGE
     with pytest.raises(UserError, match="no StatefulSet web in any namespace") as none:
         mix.asked(HERE, "sts/web", "")
-    assert none.value.code is Exit.NOT_AS_IT_SHOULD_BE
+    assert none.value.code is Exit.CHECK_FAILED

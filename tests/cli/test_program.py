@@ -1,11 +1,13 @@
 """What is printed can be typed where the command was started from."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
 from mooring.cli.output import runnable
+from tests.program import mooring
 
 SAID = "ask it: mooring why pod/x · kubectl -n mooring-system get pods · cordoned by mooring (op 1) · .venv/bin/mooring top"
 
@@ -31,3 +33,35 @@ def test_our_commands_are_printed_as_they_work_here(monkeypatch, tmp_path, start
     shown = runnable(SAID)
     assert shown.startswith(said)
     assert shown.endswith("kubectl -n mooring-system get pods · cordoned by mooring (op 1) · .venv/bin/mooring top")
+
+
+def test_ctrl_c_before_the_command_has_begun_is_no_traceback():
+    """Importing takes half a second; a person may have changed their mind by then."""
+    code = (
+        "import builtins, sys\n"
+        "def pressed(name, *more, load=builtins.__import__):\n"
+        "    if name == 'cyclopts': raise KeyboardInterrupt\n"
+        "    return load(name, *more)\n"
+        "from mooring.__main__ import main\n"
+        "builtins.__import__ = pressed\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin"),
+    [
+        (("demo", "--short", "--blackbox", "/etc/passwd"), ""),
+        (("demo", "--port", "99999"), ""),
+        (("queue", "replay", "-"), "garbage\n\n"),
+        (("queue", "replay", "-"), "\x00\x01"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_refused_at_once(args, stdin):
+    """Bad input is exit 2 with a sentence, before anything is played."""
+    done = mooring(*args, stdin=stdin)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr and "bind()" not in done.stderr

@@ -1,16 +1,15 @@
 """`mooring rehearse` as a user meets it: a file, a verdict, and exit codes that scripts can use."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import program
 
-def mooring(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mooring", "rehearse", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+def mooring(*args: str) -> program.Done:
+    return program.mooring("rehearse", *args)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
     assert (done.returncode, done.stderr) == (1, "")
     found = json.loads(done.stdout)
     assert (found["format"], found["version"], found["verdict"]) == ("mooring-rehearsal-outcome", 1, "broken")
-    assert found["answer"].startswith("DOES NOT HOLD: Deployment shop/api: one replica, 0 where 1 must be")
+    assert found["answer"].startswith("BROKEN: Deployment shop/api had no Ready replica")
     assert len(found["played"]["gone"]) == 24
     assert found["played"]["timeline"][0]["who"] == "event"
 
@@ -45,9 +44,9 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
     [
         (("play", "rack-lost", "9"), "there are 1 2 3"),
         (("play",), "name an event"),
-        (("play", "spot-gone", "--notice", "soon"), "not a span of time"),
-        (("play", "spot-gone", "--for", "x"), "not a span of time"),
-        (("play", "spot-gone", "--ending", "x"), "not a span of time"),
+        (("play", "spot-gone", "--notice", "soon"), "not a duration"),
+        (("play", "spot-gone", "--for", "x"), "not a duration"),
+        (("play", "spot-gone", "--ending", "x"), "not a duration"),
         (("play", "spot-gone", "--page", "--speed", "0"), "more than 0"),
         (("play", "spot-gone", "--seeds=-3"), "--seeds: how many, e.g. 20"),
         (("play", "spot-gone", "--features", "x=true"), "allowed: balance"),

@@ -1,4 +1,4 @@
-"""`mooring sandbox up`: an embedded cluster with a kubeconfig of its own; what kubectl create sends is read."""
+"""`mooring sandbox up`: an embedded cluster with a kubeconfig of its own."""
 
 import json
 import os
@@ -7,56 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from mooring.clients.ports import RefusedError
-from mooring.sandbox.http import protobuf
-
-#: `kubectl create namespace shop` and `kubectl create deployment web --image=nginx --replicas 2`, as they are sent.
 KUBECTL = shutil.which("kubectl") or next(iter(map(str, Path.home().glob(".cache/mooring/bin/*/kubectl"))), "")
-
-
-def field(number: int, value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        return bytes([number << 3, value])
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
-def sent(version: str, kind: str, obj: bytes) -> bytes:
-    about = field(1, version.encode()) + field(2, kind.encode())
-    return protobuf.MAGIC + field(1, about) + field(2, obj)
-
-
-def test_protobuf_of_a_namespace_and_a_deployment_is_read():
-    """Discovery and creation work without a protobuf library: the fields that kubectl's generators write."""
-    label = field(11, field(1, b"app") + field(2, b"web"))
-    namespace = sent("v1", "Namespace", field(1, field(1, b"shop") + field(8, b"")))
-    assert protobuf.read(namespace) == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
-    selector = field(2, field(1, field(1, b"app") + field(2, b"web")))
-    template = field(3, field(1, label) + field(2, field(2, field(1, b"nginx") + field(2, b"nginx:1"))))
-    spec = field(2, field(1, 2) + selector + template)
-    made = protobuf.read(sent("apps/v1", "Deployment", field(1, field(1, b"web") + label) + spec))
-    assert made["metadata"] == {"name": "web", "labels": {"app": "web"}}
-    assert made["spec"]["replicas"] == 2
-    assert made["spec"]["selector"] == {"matchLabels": {"app": "web"}}
-    assert made["spec"]["template"]["spec"] == {"containers": [{"name": "nginx", "image": "nginx:1"}]}
-
-
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
-        (sent("v1", "Secret", b""), "not of Secret; try: kubectl create"),
-        (sent("v1", "Namespace", field(1, field(7, b"x"))), "does not read field 7"),
-        (protobuf.MAGIC + b"\x0a\xff", "cannot be read"),
-        (protobuf.MAGIC, "cannot be read"),
-    ],
-)
-def test_what_is_not_read_is_refused_with_a_sentence(raw, says):
-    """Left out silently it would create something else than was asked for."""
-    with pytest.raises(RefusedError, match=says):
-        protobuf.read(raw)
 
 
 @pytest.fixture
@@ -84,6 +40,24 @@ def test_it_runs_until_it_is_ended_and_leaves_nothing(sandbox):
     assert "leftovers: none" in err
 
 
+def test_a_drain_is_rehearsed_on_the_cluster_as_it_is(sandbox):
+    """D4: `mooring drain --dry-run` says who would be interrupted, exits as `rehearse play` does, and writes nothing."""
+    _, file = sandbox
+
+    def mooring(*args):
+        command = [sys.executable, "-m", "mooring", *args, "--kubeconfig", str(file), "-o", "json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    done = mooring("drain", "n1", "--dry-run")
+    outcome = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert outcome["verdict"] == "kept" and "mooring drain n1" in done.stdout
+    refused = mooring("drain", "no-such-node", "--dry-run")
+    assert refused.returncode == 2 and "no-such-node" in refused.stderr
+    again = json.loads(mooring("rehearse", "play", "empty", "n1", "--live").stdout)
+    assert again["verdict"] == "kept"
+
+
 @pytest.mark.skipif(not KUBECTL, reason="no kubectl on this machine")
 def test_kubectl_creates_applies_and_asks(sandbox):
     """The commands a newcomer types first."""
@@ -103,19 +77,46 @@ def test_kubectl_creates_applies_and_asks(sandbox):
         return done.stdout
 
     assert "n1" in kubectl("get", "nodes")
-    kubectl("create", "namespace", "shop")
-    kubectl("create", "deployment", "web", "--image=nginx", "-n", "shop", "--replicas", "2")
+    for words in ("namespace shop", "deployment web --image=nginx -n shop --replicas 2"):
+        made = kubectl("create", *words.split(), "--dry-run=client", "-o", "yaml")
+        kubectl("apply", "-f", "-", text=made)
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
-    refused = subprocess.run(
-        [KUBECTL, "explain", "pod.spec"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "KUBECONFIG": str(file)},
-    )
-    assert "the sandbox has no schemas to explain" in refused.stderr
+
+    def refusal(*args):
+        done = subprocess.run(
+            [KUBECTL, *args],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "KUBECONFIG": str(file)},
+        )
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "the sandbox has no schemas to explain" in refusal("explain", "pod.spec")
+    assert "--dry-run=client" in refusal("create", "namespace", "three")
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: two, labels: {a: b}}\n"
     for _ in range(2):
         assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=namespace)
     assert "web" in kubectl("get", "deploy", "-n", "shop")
+
+
+def test_with_tidb_its_pd_answers_where_it_says(tmp_path):
+    """E1: the command that `sandbox up --tidb` prints names a PD that answers and knows the cluster's three stores."""
+    command = [sys.executable, "-m", "mooring", "sandbox", "up", "--tidb", "--speed", "50", "-o", "json"]
+    with subprocess.Popen(
+        [*command, "-f", str(tmp_path / "kubeconfig")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("mooring run"):
+            lines.append(running.stderr.readline())
+            assert lines[-1], lines
+        url = lines[-1].strip().rpartition("--pd tidb/demo=")[2]
+        up, deadline = 0, time.monotonic() + 60
+        while up != 3 and time.monotonic() < deadline:
+            with urllib.request.urlopen(f"{url}/pd/api/v1/stores") as answer:
+                up = len(json.load(answer)["stores"])
+        running.terminate()
+        out, _ = running.communicate(timeout=30)
+    assert up == 3 and json.loads(out)["pd"] == url

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mooring.cli import _typed, app
-from mooring.core.engine.why.typed import spelled_out
+from mooring.core.engine.why.names import spelled_out
 from mooring.core.model.exits import Exit, UserError
 
 
@@ -15,9 +15,9 @@ def refusal(*args: str) -> UserError:
     return raised.value
 
 
-def test_why_without_a_subject_shows_what_one_looks_like():
+def test_why_of_no_object_shows_what_one_looks_like():
     """Bad usage (2); each subject that the sentence shows is one that could be asked about."""
-    told = refusal("why")
+    told = refusal("why", "-n", "tidb")
     assert told.code is Exit.USAGE
     shown = re.findall(r"(\w+/[\w/-]+)(?: -n (\w+))?", str(told).replace("KIND/NAME", ""))
     assert len(shown) == 8

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mooring.cli.output import print_lines, print_table
-from mooring.core.engine.why.text import COMMAND, fold, render
+from mooring.core.engine.why.words import COMMAND, fold, render
 from mooring.process.terminal.queue import block
 from mooring.process.terminal.wrap import folded
 from tests.core.why.situations_by_kind import play_all

@@ -336,6 +336,18 @@ async def a_lease_is_compare_and_swap(bench: Bench) -> None:
     await refusal(bench.api.replace(Kind.LEASE, {**lease, "spec": {**spec, "holderIdentity": "c"}}), ConflictError)
 
 
+@case
+async def a_lease_is_never_replaced_unconditionally(bench: Bench) -> None:
+    """Of most kinds a replacement without a resourceVersion wins; of a Lease it is refused with 422."""
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 10}
+    metadata = {"name": "l", "namespace": bench.namespace}
+    await bench.api.create(Kind.LEASE, {"metadata": metadata, "spec": spec})
+    for version in ({}, {"resourceVersion": ""}):
+        replacement = {"metadata": metadata | version, "spec": {**spec, "holderIdentity": ""}}
+        await refusal(bench.api.replace(Kind.LEASE, replacement), RefusedError)
+    assert (await bench.api.get(Kind.LEASE, bench.namespace, "l"))["spec"]["holderIdentity"] == "a"
+
+
 # ── Spec, status, generation ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -370,17 +382,19 @@ async def status_has_a_door_of_its_own(bench: Bench) -> None:
 
 
 @case
-async def a_tidb_cluster_keeps_fields_we_do_not_know(bench: Bench) -> None:
-    """No status subresource, unknown fields preserved, generation follows everything but metadata (H3, E3)."""
+async def a_tidb_cluster_loses_status_that_its_schema_does_not_name(bench: Bench) -> None:
+    """As with tidb-operator's CRD: no status subresource, the design's `evictLeaderStatus` is dropped and tidb-operator's
+    `evictLeader` stays, generation follows everything but metadata (H3, E3)."""
     body = {
         "metadata": {"name": "demo", "namespace": bench.namespace},
         "spec": {"tikv": {"replicas": 3, "futureField": {"x": [1, 2]}}},
     }
     made = await bench.api.create(Kind.TIDB_CLUSTER, body)
     assert made["spec"] == body["spec"] and made["metadata"]["generation"] == 1
-    status = {"status": {"tikv": {"evictLeaderStatus": {"demo-tikv-0": {"value": "none"}}}}}
+    entry = {"demo-tikv-0": {"value": "none"}}
+    status = {"status": {"tikv": {"evictLeaderStatus": entry, "evictLeader": entry}}}
     after = await bench.api.patch(Kind.TIDB_CLUSTER, bench.namespace, "demo", status)
-    assert after["status"] == status["status"] and after["spec"] == body["spec"]
+    assert after["status"] == {"tikv": {"evictLeader": entry}} and after["spec"] == body["spec"]
     assert after["metadata"]["generation"] == 2
     await refusal(
         bench.api.patch(Kind.TIDB_CLUSTER, bench.namespace, "demo", {"spec": {}}, patch_type=PatchType.STRATEGIC),

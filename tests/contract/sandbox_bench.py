@@ -1,10 +1,10 @@
 """A sandbox for the contract: its API server, and the one controller that the contract needs."""
 
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.apiserver.api import SandboxKubeApi
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.controllers.disruption import Disruption
+from mooring_lab.cluster.apiserver.api import SandboxKubeApi
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.controllers.disruption import Disruption
 
 
 def sandbox(latency_s: float = 0.002) -> SandboxKubeApi:

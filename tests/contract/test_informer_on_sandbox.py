@@ -8,9 +8,9 @@ from mooring.clients.kube import Informer
 from mooring.clients.wire.kube import project
 from mooring.core.model.events import Gone, Listed
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.clock import TimelineClock, run_virtual
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.clock import TimelineClock, run_virtual
+from mooring_lab.cluster.cluster import Cluster
 
 
 class Mirror:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.sandbox.clock import WallDriver, run_virtual
-from mooring.sandbox.http.facade import Facade
+from mooring_lab.cluster.clock import WallDriver, run_virtual
+from mooring_lab.cluster.http.facade import Facade
 from tests.contract.kube_contract import CASES, Bench, Case
 from tests.contract.sandbox_bench import sandbox
 from tests.contract.webhook_contract import CASES as WEBHOOK_CASES

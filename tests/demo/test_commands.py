@@ -4,11 +4,11 @@ import pytest
 
 from mooring.clients.ports import RefusedError
 from mooring.core.model.kinds import Kind
-from mooring.demo.acts import ACTS
-from mooring.demo.commands import read, type_in
-from mooring.sandbox.apiserver.api import SandboxKubeApi
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.clock import Timeline, run_virtual
+from mooring_lab.cluster.apiserver.api import SandboxKubeApi
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline, run_virtual
+from mooring_lab.demo.acts import ACTS
+from mooring_lab.demo.sandbox_stage import read, type_in
 
 
 def test_an_annotation_on_two_pods_and_one_taken_back():

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +17,14 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import moment
-from mooring.demo import without
-from mooring.demo.acts import ACTS
-from mooring.demo.day import Day
-from mooring.demo.losses import Losses
-from mooring.demo.stage import Check
-from mooring.sandbox.cloud import INTERRUPT_AT
+from mooring_lab.cluster.cloud import INTERRUPT_AT
+from mooring_lab.demo import without
+from mooring_lab.demo.acts import ACTS, LAB_ACTS
+from mooring_lab.demo.acts.drain import KubectlDrain
+from mooring_lab.demo.day import Day
+from mooring_lab.demo.page import totals
+from mooring_lab.demo.stage import Check
+from mooring_lab.judge.losses import Losses
 
 MOORING = Path(sys.executable).parent / "mooring"
 
@@ -33,6 +38,8 @@ class Watcher:
         self._stage = day.stage
         self.watched_s = self.still_s = self.longest_still_s = 0.0
         self._still_for_s = 0.0
+        #: When each line was said.
+        self.said_at = []
 
     async def start(self):
         self._task = asyncio.create_task(self._look())
@@ -68,7 +75,12 @@ class Watcher:
 
 def played(acts=ACTS, seed=1):
     told = []
-    day = Day(told.append, seed=seed)
+
+    def narrate(line):
+        told.append(line)
+        day.watcher.said_at.append(day.watcher.watched_s)
+
+    day = Day(narrate, seed=seed)
     day.watcher = Watcher(day)
     day.run(acts, around=lambda _: day.watcher)
     return day, told
@@ -125,6 +137,36 @@ def test_the_same_day_without_mooring_costs_what_the_day_with_it_does_not(whole)
 
 
 @pytest.mark.timeout(400)
+def test_kubectl_drain_ends_by_itself_and_says_why_it_waits(whole):
+    """D1, D2: a person types `kubectl drain` on a node with a TiKV member and a Deployment of one replica under
+    minAvailable 1; each is refused with a sentence until it may go, and no line is 3 s after the one before."""
+    day, told = whole
+    drained = day.played[-1]
+    assert drained.kept and {check.promise for check in drained.checks} == {"D1", "D2", "E6"}
+    begin = next(n for n, line in enumerate(told) if line.startswith("8/8"))
+    lines = told[begin:]
+    assert re.search(r"\$ kubectl drain n\d+ --ignore-daemonsets$", lines[0])
+    refused = [line.strip() for line in lines if line.strip().startswith("429 mooring: ")]
+    assert any(re.search(r"mail-\S+: the replacement of .* is not Ready yet", line) for line in refused)
+    assert any(re.search(r"demo-tikv-1: \d+ of \d+ leaders gone", line) for line in refused)
+    assert all("this eviction will succeed by itself" in line for line in refused)
+    said_at = day.watcher.said_at[begin:]
+    silences = [later - earlier for earlier, later in pairwise(said_at)]
+    assert max(silences) < 3.0, silences
+
+
+@pytest.mark.timeout(400)
+def test_the_same_drain_without_mooring_never_ends_and_cuts_a_pod_off():
+    """The counter beside it: the budget refuses for ever, the machine is stopped when it is due."""
+    assert without.play(1, acts=(KubectlDrain,))[-1][1].pods == 1
+
+
+def test_the_lab_plays_all_acts_but_the_drain():
+    """What is left out there is the last act, and the day without Mooring beside it leaves out the same."""
+    assert (*LAB_ACTS, KubectlDrain) == ACTS
+
+
+@pytest.mark.timeout(400)
 def test_one_act_is_blocked_until_what_why_says_is_typed(whole):
     """E: blocked means that a person must act, and the answer ends with the command: it is typed as it stands."""
     _, told = whole
@@ -135,7 +177,7 @@ def test_one_act_is_blocked_until_what_why_says_is_typed(whole):
 @pytest.mark.timeout(120)
 def test_without_a_terminal_the_end_does_not_wait_for_a_page():
     """A page may be open: a run that nobody can end with Ctrl-C ends by itself."""
-    from mooring.demo.page import DayPage
+    from mooring_lab.demo.page import DayPage
 
     page = DayPage(None, None, say=print, keep=False, open_=False)
     page._hub = SimpleNamespace(viewers=1)
@@ -174,6 +216,36 @@ def test_a_broken_promise_and_a_fallen_act_are_rows_with_a_why():
     assert day.played[1].failed == "was not reached within 600 s:"
     assert all(a.why for a in day.played[:2])
     assert sum(line.startswith("     FAIL") for line in told) == 2
+
+
+class StoppedHere(Broken):
+    at = "10:05"
+    title = "somebody presses Ctrl-C ten seconds into this act"
+
+    async def play(self, stage):
+        await stage.rig.sleep(10.0)
+        raise KeyboardInterrupt
+
+
+class NeverPlayed(Held):
+    at = "10:25"
+
+
+@pytest.mark.timeout(400)
+def test_a_day_that_was_stopped_is_compared_with_the_other_day_as_of_then():
+    """LOST compares equal moments: what the other day loses after the Ctrl-C is not in its figures, and the line says so."""
+    told = without.play(1)
+    day = Day(lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        day.run((Held, StoppedHere, NeverPlayed))
+    assert time_of(day.moment()) == "10:05:10"
+    by_then = without.lost_by(told, day.moment())
+    assert by_then.pods > 0 and by_then != told[-1][1], "something before, and more after"
+    assert totals(day, by_then)[-1].startswith(f"           the same day without, by then: {by_then}")
+
+
+def time_of(moment):
+    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%S")
 
 
 # ── The command ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,6 +330,29 @@ def test_ctrl_c_ends_it_calmly_with_the_table_and_leaves_nothing(elsewhere):
         assert one.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.timeout(300)
+def test_a_day_that_is_kept_says_at_its_end_what_it_came_to(elsewhere):
+    """--keep: the table, PROMISES and LOST are there while the cluster runs on; Ctrl-C repeats none of them."""
+    process = start(elsewhere, "--keep", "--port", "0", "--speed", "2000")
+    assert process.stdout is not None
+    before = []
+    while not before or "the same day without" not in before[-1]:
+        before.append(process.stdout.readline())
+        assert before[-1], f"it ended by itself: {before}"
+    assert process.poll() is None, "the cluster runs on"
+    assert [line for line in before if line.startswith(("PROMISES", "LOST"))] == before[-3:-1]
+    assert "not played" not in "".join(before)
+    assert process.stderr is not None
+    while "Ctrl-C ends it" not in (line := process.stderr.readline()):
+        assert line, "it ended by itself"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert out == ""
+    assert "Leftovers: none" in err.splitlines()[-1] and "stopped" not in err.splitlines()[-1]
+    assert process.returncode == 0
+    assert left_behind(elsewhere, process) == []
+
+
 def test_a_taken_port_that_was_asked_for_is_the_users_to_change(elsewhere):
     """Exit 2, naming the flag; nothing is begun."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -289,7 +384,7 @@ def test_a_taken_default_port_is_passed_over_and_said(elsewhere):
 def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
     """--keep: the cluster's own API is served on loopback; what a person annotates there is handed over and explained."""
     from mooring.cli.output import note
-    from mooring.demo.page import DayPage
+    from mooring_lab.demo.page import DayPage
 
     seen = {}
 

@@ -134,7 +134,8 @@ def test_the_version_is_the_same_everywhere():
     chart = yaml.safe_load((ROOT / "deploy" / "chart" / "mooring" / "Chart.yaml").read_text())
     assert {
         tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
-        next(package["version"] for package in lock if package["name"] == "mooring"),
+        tomllib.loads((ROOT / "src/mooring_lab/pyproject.toml").read_text())["project"]["version"],
+        *(package["version"] for package in lock if package["name"] in {"mooring", "mooring-lab"}),
         chart["version"],
         chart["appVersion"],
         re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1],

@@ -1,15 +1,13 @@
 """Samples show what the commands print today: those that need no cluster are run, the others are golden answers."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from tests.docs.test_docs import FENCE, PAGES, ROOT, name
+from tests.program import mooring
 
 INCIDENTS = ROOT / "tests" / "blackbox" / "incidents"
 #: What these ask is in the repository: a recording, or the demo's cluster.
@@ -30,16 +28,10 @@ def test_a_sample_is_what_the_command_prints(command, shown, tmp_path):
     """Word for word; `…` on a line of its own, or a sample of the first line alone, leaves the rest out."""
     for recording in INCIDENTS.glob("*.blackbox"):
         shutil.copy(recording, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "mooring", *shlex.split(command)],
-        cwd=tmp_path,
-        env={key: value for key, value in os.environ.items() if key != "COLUMNS"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if "rehearse" in command else subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    wanted, printed = shown.partition("\n…")[0].split(), done.stdout.split()
+    done = mooring(*shlex.split(command), cwd=tmp_path)
+    # What is told on stderr is part of these samples; progress is not.
+    printed = done.stdout.split() if "rehearse" in command else [*done.stdout.split(), *done.stderr.split()]
+    wanted = shown.partition("\n…")[0].split()
     assert wanted
     assert printed[: len(wanted)] == wanted
 

@@ -24,11 +24,11 @@ from mooring.clients.ports import AlreadyExistsError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import Peer, Region
 from mooring.core.queue import live_settings
-from mooring.demo.onlab.rig import PATIENT_S
-from mooring.lab.loopback import free_ports
 from mooring.process.clock import SystemChance, WallClock
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.spine_environment import ServedPd
 from tests.e2e.waiting import eventually
 
@@ -40,7 +40,14 @@ SETTINGS = {
     "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
-    "balance": {"recheck-s": 0.3, "idle-s": 2.0, "regions-at-most-every-s": 1.0, "pause-s": 10, "renew-s": 3.0},
+    "balance": {
+        "clusters": ["*"],
+        "recheck-s": 0.3,
+        "idle-s": 2.0,
+        "regions-at-most-every-s": 1.0,
+        "pause-s": 10,
+        "renew-s": 3.0,
+    },
 }
 #: What a PD asks of a region that a keyspace ends in; it touches no other store.
 SPLIT = "labeler-split-region"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.lab.binaries import OPTIONAL, find, release
-from mooring.lab.cluster import Lab
-from mooring.lab.errors import LabError
+from mooring_lab.control.binaries import ABSENT, OPTIONAL, find, release
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.errors import LabError
 from tests.e2e import waiting
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A running control plane without nodes; see `mooring.lab.cluster.Lab` for what one can do with it."""
+    """A running control plane without nodes; see `mooring_lab.control.cluster.Lab` for what one can do with it."""
     directory = Path(tempfile.mkdtemp(prefix="mooring-e2e-"))
     try:
         running = Lab.up(directory / "lab", find(release()), foreground=True)
@@ -126,11 +126,9 @@ def sabakan(lab: Lab) -> Path | None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say in one plain line what was stood in for."""
     running = config.stash.get(STARTED, None)
-    absent = [name for name in OPTIONAL if running is not None and running.binaries.optional(name) is None]
-    if absent:
-        terminalreporter.write_line(
-            f"{' and '.join(absent)}: not in MOORING_BIN_DIR; their tests ran against the sandbox's servers"
-        )
+    for name in OPTIONAL if running is not None else ():
+        if running.binaries.optional(name) is None:
+            terminalreporter.write_line(f"{ABSENT[name]}: the sandbox's server answered instead")
 
 
 def _keep_logs(directory: Path) -> None:

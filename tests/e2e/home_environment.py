@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from mooring.lab import loopback
-from mooring.lab.cluster import Lab
+from mooring_lab.control import loopback
+from mooring_lab.control.cluster import Lab
 from tests.e2e.looking import get
 from tests.e2e.waiting import until
 

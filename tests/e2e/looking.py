@@ -4,7 +4,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from mooring.core.model.kinds import RESOURCES
-from mooring.lab.cluster import Lab
+from mooring_lab.control.cluster import Lab
 
 RESOURCE: Final = {resource.plural: resource for resource in RESOURCES.values()}
 SELECTORS: Final = {"-l": "labelSelector", "--field-selector": "fieldSelector"}

@@ -104,7 +104,8 @@ class OperatorStandIn:
             await self._upgrade(part, str(status["updateRevision"]))
 
     async def _store_of(self, name):
-        return (await self._environment.pd.observe()).store_of(name)
+        stores = (await self._environment.pd.observe()).stores
+        return next((store for store in stores if store.pod_name == name), None)
 
     async def _act_on_annotations(self, known):
         entries = dict(known)

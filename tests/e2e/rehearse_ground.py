@@ -18,22 +18,22 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.demo.acts.retire import LIMITS
-from mooring.demo.onlab.stage import LabStage
-from mooring.demo.stage import DEMO, TIDB
-from mooring.lab.kwok import SILENT
 from mooring.process.assemble import capacity_rules
-from mooring.rehearse.findings import interrupted
-from mooring.rehearse.observer import EndedByUs, Observer
-from mooring.rehearse.promises import Wanted, promises, workloads
-from mooring.sandbox.cloud import Cloud
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.kubelet import Kubelets
-from mooring.sandbox.nodes import node_object
-from mooring.sim.scenarios.fleet import roles_by_address, stored
-from mooring.sim.scenarios.mix import NAMESPACE as SHOP
-from mooring.sim.scenarios.mix import slow_template, switched_on
+from mooring_lab.cluster.cloud import Cloud
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.cluster.kubelet import Kubelets
+from mooring_lab.cluster.nodes import node_object
+from mooring_lab.control.servers import SILENT
+from mooring_lab.demo.acts.stores import LIMITS
+from mooring_lab.demo.onlab.stage import LabStage
+from mooring_lab.demo.stage import DEMO, TIDB
+from mooring_lab.judge.lines import Wanted, promises, workloads
+from mooring_lab.rehearse.aftermath import interrupted
+from mooring_lab.rehearse.observer import EndedByUs, Observer
+from mooring_lab.stage.scenarios.fleet import roles_by_address, stored
+from mooring_lab.stage.scenarios.mix import NAMESPACE as SHOP
+from mooring_lab.stage.scenarios.mix import slow_template, switched_on
 from tests.e2e.waiting import eventually, show
 
 NAMESPACE, GROUP, POOL = "trial", "trial", "karpenter.sh/nodepool"

@@ -18,7 +18,7 @@ from aiohttp import web
 from mooring.clients.kube import load
 from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rights_of
-from mooring.lab.loopback import free_ports
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.looking import get
 from tests.e2e.spine_environment import SETTINGS as IN_A_HURRY
 from tests.e2e.spine_environment import Door
@@ -27,7 +27,7 @@ from tests.e2e.waiting import eventually
 SETTINGS = {
     "handoff": IN_A_HURRY["handoff"],
     "mix": {"rebalance": {"settle-s": 1.0, "pause-s": 1.0}},
-    "fleet": {"query-s": 1.0, "recheck-s": 0.5},
+    "fleet": {"query-s": 1.0, "recheck-s": 0.5, "export": {"to": "secret/mooring-fleet-cluster/cluster.yml"}},
 }
 #: (verb, group, resource with its subresource, where): what RBAC speaks of.
 Use = tuple[str, str, str, str]

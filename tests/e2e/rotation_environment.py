@@ -22,11 +22,11 @@ from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import NotFoundError
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.rig import PATIENT_S
-from mooring.lab.loopback import free_ports
 from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME
 from mooring.process.admission.webhook_reconciler import SINCE
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually
 
 HOOK = "pods.mooring.dev"

@@ -12,20 +12,22 @@ import ssl
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import aiohttp
 import yaml
 from aiohttp import web
 
+import mooring_lab.control
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExistsError, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
-from mooring.demo.onlab.rig import PATIENT_S
-from mooring.lab.loopback import free_ports
-from mooring.sandbox.clock import Timeline, WallDriver
-from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.sandbox.pd.http import pd_app
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.pd.http import pd_app
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 
@@ -46,22 +48,8 @@ SETTINGS = {
     },
 }
 
-CRD = {
-    "metadata": {"name": "tidbclusters.pingcap.com"},
-    "spec": {
-        "group": "pingcap.com",
-        "scope": "Namespaced",
-        "names": {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
+#: As the lab ships it, and tests that apply the file: a TidbCluster has a spec.
+CRD = yaml.safe_load((Path(mooring_lab.control.__file__).parent / "crds" / "tidbcluster.yaml").read_text())
 
 
 class Toll:
@@ -75,17 +63,21 @@ class Toll:
     def kill_at(self, number, side):
         self._at, self.killed = (len(self.writes) + number, side), False
 
+    def number(self, what, side):
+        """The place of this write among all. Another may have begun before its answer is back: it is known by its own text."""
+        if side == "before":
+            return len(self.writes) + 1
+        return next(number for number, write in enumerate(self.writes, start=1) if write is what)
+
     def passes(self, what, side, kill):
         """False: the process is gone, and with it whoever asked."""
+        if self._at == (self.number(what, side), side):
+            self._at, self.killed = None, True
+            kill()
+            return False  # before: it was never made
         if side == "before":
             self.writes.append(what)
-        if self._at != (len(self.writes), side):
-            return True
-        if side == "before":
-            self.writes.pop()  # it was never made
-        self._at, self.killed = None, True
-        kill()
-        return False
+        return True
 
 
 class Door:
@@ -335,6 +327,7 @@ class Mooring:
             *("--features", self._environment.features, "--namespace", self._environment.own),
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}"),
+            *(("--webhook-url", f"https://127.0.0.1:{webhook}") if self._environment.webhook else ()),
             *("--pd", f"{self._environment.namespace}/demo={','.join(pd)}"),
         ]
         with self.log.open("wb") as log:
@@ -387,6 +380,8 @@ class Mooring:
 
 class Environment:
     features = "handoff=true"
+    #: Whether the API server is to ask it: one process at a time, then.
+    webhook = False
 
     def __init__(self, lab, directory, *, real_pd=False, pd_pods=0, tikv=3):
         self.lab, self.directory = lab, directory
@@ -552,8 +547,8 @@ class Environment:
         found = []
         if HANDOFF in tc["metadata"].get("annotations", {}):
             found.append(f"mark {tc['metadata']['annotations'][HANDOFF]}")
-        if tc.get("status", {}).get("tikv", {}).get("evictLeaderStatus"):
-            found.append("an entry in status.tikv.evictLeaderStatus")
+        if HANDOFF in (tc["metadata"].get("finalizers") or ()):
+            found.append("the finalizer")
         evicting = await self.placement.evicting()
         if evicting:
             found.append(f"evict-leader schedulers {evicting}")

@@ -13,7 +13,8 @@ import pytest
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.rig import PATIENT_S
+from mooring_lab.control.servers import NO_PD
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.balance_environment import LIMIT, REGIONS, STORES, Environment
 from tests.e2e.spine_environment import CRD
 from tests.e2e.waiting import eventually
@@ -94,7 +95,7 @@ async def play_all(lab, directory, *, real_pd):
 def stories(request, lab, tmp_path_factory):
     real_pd = request.param == "real PD"
     if real_pd and lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD was asked instead")
+        pytest.skip(NO_PD)
     return asyncio.run(play_all(lab, tmp_path_factory.mktemp("balance"), real_pd=real_pd))
 
 

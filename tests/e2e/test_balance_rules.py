@@ -11,7 +11,6 @@ import random
 import re
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -35,9 +34,10 @@ from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
-from mooring.lab.pd import pd_servers, pd_url
-from mooring.lab.processes import Processes
 from mooring.process.clock import WallClock
+from mooring_lab.control.binaries import optional
+from mooring_lab.control.processes import Processes
+from mooring_lab.control.servers import NO_PD, pd_servers, pd_url
 from tests.clients.pd.conftest import free_ports
 from tests.e2e.waiting import eventually
 from tests.faketikv import FakeTikv
@@ -86,7 +86,9 @@ class Loop:
 
     def __init__(self, client):
         self.client = client
-        self.engine = Engine(World(), Queue(live_settings()), [Balance(BalancePolicy())], kinds=(Kind.TIDB_CLUSTER,))
+        self.engine = Engine(
+            World(), Queue(live_settings()), [Balance(BalancePolicy(clusters=("*",)))], kinds=(Kind.TIDB_CLUSTER,)
+        )
         self.inbox = asyncio.Queue()
         self.asked = []
         #: What was read of the regions: the ids, or none for a range of keys.
@@ -140,9 +142,9 @@ class Loop:
 
 @contextlib.asynccontextmanager
 async def real_pd(directory):
-    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "pd-server"
-    if not program.is_file():
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: tests/capabilities/balance asked the sandbox's PD instead")
+    program = optional("pd-server")
+    if program is None:
+        pytest.skip(NO_PD)
     ports = free_ports(2)
     processes, servers = Processes(directory, foreground=True), pd_servers(program, directory, ports)
     url = pd_url(ports[0])

@@ -11,8 +11,8 @@ import pytest
 
 from mooring.install.manifests import Install, network_policies
 from mooring.install.rights import rules
-from mooring.lab.cluster import Lab
-from mooring.lab.tools import find_tools
+from mooring_lab.control.build import find_tools
+from mooring_lab.control.cluster import Lab
 from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e

@@ -7,7 +7,7 @@ import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.core.model.kinds import Kind
-from mooring.lab.cluster import Lab
+from mooring_lab.control.cluster import Lab
 from tests.contract.kube_contract import CASES, Bench, Case
 from tests.contract.webhook_contract import CASES as WEBHOOK_CASES
 from tests.contract.webhook_contract import WebhookCase

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.lab.binaries import cache_dir, release
-from mooring.lab.loopback import free_ports
+from mooring_lab.control.binaries import cache_dir, release
+from mooring_lab.control.loopback import free_ports
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-import mooring.lab
+import mooring_lab.control
 from mooring.capabilities.balance import BalancePolicy
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -31,27 +31,35 @@ from mooring.clients.ports import PortError, RefusedError
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.demo.onlab.rig import LabRig
-from mooring.lab import loopback
 from mooring.process.settings.config import Config
-from mooring.sandbox.clock import Timeline, WallDriver
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
-from mooring.sandbox.nodes import node_object
-from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.sandbox.pd.http import pd_app
-from mooring.sandbox.pd.requests import take_offline
-from mooring.sandbox.sabakan.http import sabakan_app
-from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_nodes, roles_by_address, stored, taints_of
-from mooring.sim.scenarios.mix import NAMESPACE as SHOP
-from mooring.sim.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.cluster.controllers.tidb.manifests import tidb_cluster
+from mooring_lab.cluster.nodes import node_object
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.pd.http import pd_app
+from mooring_lab.cluster.pd.requests import take_offline
+from mooring_lab.cluster.sabakan.http import sabakan_app
+from mooring_lab.control import loopback
+from mooring_lab.demo.onlab.rig import LabRig
+from mooring_lab.stage.scenarios.fleet import (
+    TEMPLATE,
+    cordoned,
+    pods_on,
+    register_nodes,
+    roles_by_address,
+    stored,
+    taints_of,
+)
+from mooring_lab.stage.scenarios.mix import NAMESPACE as SHOP
+from mooring_lab.stage.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
 from tests.e2e import spine_environment
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
-CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
+CRD = Path(mooring_lab.control.__file__).parent / "crds" / "tidbcluster.yaml"
 FAIL = "lab.mooring.dev/fail"
 TIDB, DEMO = "tidb", "demo"
 PD = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5, election_s=(1.0, 2.0))
@@ -446,7 +454,7 @@ async def _crowd(environment, n7, others):
 
 async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_move(lab):
     """Worked example 4, T3, T4, T11: on a store of 20, it starts when one of the two ends, not before, and says why."""
-    repairing = BalancePolicy(sources=("balance-leader", "balance-region", "replica"))
+    repairing = BalancePolicy(clusters=("*",), sources=("balance-leader", "balance-region", "replica"))
     async with Environment(lab, repairing, features={"handoff": True, "balance": True}) as environment:
         rig = environment.rig
         await environment.add_nodes("exn", 4)

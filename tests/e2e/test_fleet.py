@@ -13,12 +13,12 @@ import pytest
 import yaml
 from aiohttp import web
 
-from mooring.clients.sabakan.client import QUERY
-from mooring.lab import kwok
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import free_ports
-from mooring.sandbox.clock import Timeline, WallDriver
-from mooring.sandbox.sabakan import SandboxSabakan
+from mooring.clients.registry.sabakan.client import QUERY
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.sabakan import SandboxSabakan
+from mooring_lab.control import servers
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.looking import get
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually, stands
@@ -52,7 +52,7 @@ SETTINGS = {"lease-s": 5, "renew-s": 2.0, "retry-s": 0.5, "fleet": {"query-s": 1
 @pytest.fixture(params=["sandbox's sabakan", "real sabakan"])
 def real_sabakan(request, lab):
     if request.param == "real sabakan" and lab.sabakan is None:
-        pytest.skip("sabakan is not in MOORING_BIN_DIR: the sandbox's was asked instead")
+        pytest.skip(servers.NO_SABAKAN)
     return request.param == "real sabakan"
 
 
@@ -81,7 +81,7 @@ class Environment:
             await self.state(serial, "healthy")
         with self.lab.api() as api:
             for address in self.addresses.values():
-                api.ask("POST", "api/v1/nodes", kwok.node(address, {"for": self.own}, "8", "32Gi"))
+                api.ask("POST", "api/v1/nodes", servers.node(address, {"for": self.own}, "8", "32Gi"))
 
     async def _serve_sandbox(self):
         timeline = Timeline(epoch=time.time())
@@ -115,7 +115,7 @@ class Environment:
     async def set_up(self, planes, minimum):
         await self._set("template", yaml.safe_dump(TEMPLATE))
         await self.constrain(planes, minimum)
-        await self.fleet("set-url", self.url)
+        await self.fleet("set", "url", self.url)
         await self.fleet("enable")
 
     async def constrain(self, planes, minimum):
@@ -161,7 +161,7 @@ class Environment:
 
     async def members(self):
         """Address → is it a control plane, from the exported cluster.yml."""
-        document = json.loads(await self.fleet("get-cluster", "-o", "json"))
+        document = json.loads(await self.fleet("get", "cluster", "-o", "json"))
         return {n["address"]: n["control_plane"] for n in document["nodes"]}
 
     async def plan(self):
@@ -255,7 +255,7 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
     assert node["spec"]["unschedulable"] is True
     assert not early, "empty before the taint"
     assert fewest >= 3, "one replica at a time"
-    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
+    exported = json.loads(await environment.fleet("get", "cluster", "-o", "json"))
     assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
     await environment.state(serial, "retired")  # by the query's default it is listed no more
 
@@ -346,7 +346,7 @@ async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
     await asyncio.sleep(5.0)
     node = await environment.node(posing)
     assert GUARDED in node["metadata"]["labels"] and "dedicated" in taints(node)
-    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
+    exported = json.loads(await environment.fleet("get", "cluster", "-o", "json"))
     assert not any(n.get("taints") for n in exported["nodes"]), "a pod is still there"
     assert STATE not in taints(await environment.node(chosen))
     environment.lab.kubectl("delete", "pdb", "pay", "-n", environment.shop)
@@ -357,7 +357,7 @@ async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
 
     await environment.until(tainted)
     assert taints(await environment.node(chosen))[STATE] == "retiring:NoExecute"
-    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
+    exported = json.loads(await environment.fleet("get", "cluster", "-o", "json"))
     assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
 
 
@@ -370,7 +370,7 @@ async def test_fewer_control_planes_healthy_again_and_a_registry_that_dies(envir
     await environment.set_up(planes=5, minimum=0)
     await environment.run()
     await environment.until(lambda: environment.stored(5, 0))
-    environment.cluster = await environment.fleet("get-cluster")
+    environment.cluster = await environment.fleet("get", "cluster")
     in_rack = {address: racks[int(serial[1:])] for serial, address in environment.addresses.items()}
     await environment.constrain(planes=3, minimum=1)
     planned = [c["address"] for c in (await environment.plan())["changes"] if c["change"] == "demote"]
@@ -394,9 +394,9 @@ async def test_fewer_control_planes_healthy_again_and_a_registry_that_dies(envir
 
     await environment.until(lifted)
     before = await environment.members()
-    await environment.fleet("set-url", "http://127.0.0.1:9")
+    await environment.fleet("set", "url", "http://127.0.0.1:9")
     await asyncio.sleep(3)
-    await environment.fleet("set-url", environment.url)
+    await environment.fleet("set", "url", environment.url)
     assert await environment.members() == before
     async with aiohttp.ClientSession() as session, session.get(environment.metrics) as answer:
         text = await answer.text()
@@ -408,20 +408,20 @@ async def test_the_command_line_refuses_what_is_wrong(environment):
     await environment.build([0, 1, 2, 3], real=False)
     bad = Path(environment.directory / "bad.yml")
     bad.write_text("nodes: []\nname: x\nservice_subnet: 10.0.0.0/16\n")
-    await environment.fleet("set-template", str(bad), code=2)
-    await environment.fleet("get-template", code=1)
+    await environment.fleet("set", "template", str(bad), code=2)
+    await environment.fleet("get", "template", code=1)
     await environment.fleet("enable", code=3)
     await environment.set_up(planes=1, minimum=2)
     cluster = {**TEMPLATE, "nodes": [{"address": a, "user": "x"} for a in environment.addresses.values()]}
     bad.write_text(yaml.safe_dump(cluster))
-    await environment.fleet("set-cluster", str(bad), code=3)
+    await environment.fleet("set", "cluster", str(bad), code=3)
     cluster["nodes"][0]["control_plane"] = True
     bad.write_text(yaml.safe_dump(cluster))
-    await environment.fleet("set-cluster", str(bad))
+    await environment.fleet("set", "cluster", str(bad))
     assert list(await environment.members()) == list(environment.addresses.values())
     cluster["nodes"][0]["control_plane"], cluster["nodes"][1]["control_plane"] = False, True
     bad.write_text(yaml.safe_dump(cluster))
-    await environment.fleet("set-cluster", str(bad), code=3)
+    await environment.fleet("set", "cluster", str(bad), code=3)
     await environment.fleet("cke-integration", "on")
-    await environment.fleet("get-cluster", code=3)
+    await environment.fleet("get", "cluster", code=3)
     await environment.fleet("status", code=1)

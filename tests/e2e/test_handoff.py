@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, read_marks
+from mooring_lab.control.servers import NO_PD
 from tests.e2e.spine_environment import Environment
 from tests.e2e.waiting import eventually
 
@@ -20,7 +22,7 @@ EVICT = "tidb.pingcap.com/evict-leader"
 @pytest.fixture(params=["sandbox's PD", "real PD"])
 def real_pd(request, lab):
     if request.param == "real PD" and lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD was asked instead")
+        pytest.skip(NO_PD)
     return request.param == "real PD"
 
 
@@ -70,9 +72,10 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
 
         await eventually(empty, tell=environment.logs)
         tc = await environment.api.get(Kind.TIDB_CLUSTER, environment.namespace, "demo")
-        entry = tc["status"]["tikv"]["evictLeaderStatus"]["demo-tikv-1"]
+        mark = read_marks(tc["metadata"]["annotations"][HANDOFF])["demo-tikv-1"]
         pod = await environment.pod("demo-tikv-1")
-        assert entry == {"value": "none", "podCreateTime": pod["metadata"]["creationTimestamp"]}
+        assert (mark.value, mark.pod_create_time) == ("none", pod["metadata"]["creationTimestamp"])
+        assert "evictLeaderStatus" not in tc["status"]["tikv"], "pruned, as by tidb-operator's CRD"
         assert "PATCH" in environment.toll.writes[0], "written down first"
         assert tc["status"]["tikv"]["phase"] == "Normal", "others' fields stay"
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from mooring_lab.control.servers import NO_PD
 from tests.e2e.operator_environment import EVICT, ReleasedEnvironment
 from tests.e2e.waiting import eventually
 
@@ -14,7 +15,7 @@ RESTART = "tidb.pingcap.com/restart="
 @pytest.fixture(autouse=True)
 def with_real_pd(lab):
     if lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: tests/capabilities/handoff asked the sandbox's PD instead")
+        pytest.skip(NO_PD)
 
 
 async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):

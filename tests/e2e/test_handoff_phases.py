@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from mooring.clients.ports import PortError
+from mooring_lab.control.servers import NO_PD
 from tests.e2e.spine_environment import Environment, RealPlacement, SandboxPlacement, Toll
 from tests.e2e.waiting import eventually
 
@@ -36,7 +37,7 @@ FEW = ("evicting", "about to be deleted", "Ready, store Up")
 @pytest.fixture(params=["sandbox's PD", "real PD"])
 def real_pd(request, lab):
     if request.param == "real PD" and lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD was asked instead")
+        pytest.skip(NO_PD)
     return request.param == "real PD"
 
 
@@ -57,7 +58,7 @@ class Watch(Toll):
         pod = re.fullmatch(r"DELETE .*/pods/demo-tikv-(\d)", what)
         if pod and side == "before":
             self.laden.append(self._placement.leaders(int(pod[1])))
-        if self._pull is not None and self._pull[:2] == (len(self.writes) + (side == "before"), side):
+        if self._pull is not None and self._pull[:2] == (self.number(what, side), side):
             pull, self._pull = self._pull[2], None
             pull()
         return super().passes(what, side, kill)
@@ -190,9 +191,7 @@ async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
     """E5, E6: a power cut in each phase, our process and PD at once: the next process finds a PD that shows zero leaders,
     believes nothing of it, and ends what was begun."""
     if lab.pd_server is None:
-        pytest.skip(
-            "pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/capabilities/handoff"
-        )
+        pytest.skip(NO_PD)
     async with environment_for(lab, tmp_path, real_pd=True) as environment:
         await environment.start()
         await eventually(environment.leads, tell=environment.logs)

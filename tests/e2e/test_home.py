@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import mooring.lab
-from mooring.lab.cluster import Lab
+import mooring_lab.control
+from mooring_lab.control.cluster import Lab
 from tests.e2e.home_environment import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
 from tests.e2e.looking import get
 from tests.e2e.waiting import stands, until
 
-CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
+CRD = Path(mooring_lab.control.__file__).parent / "crds" / "tidbcluster.yaml"
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ import pytest
 import yaml
 
 from mooring.install.manifests import USER
-from mooring.lab.cluster import Lab
-from mooring.lab.loopback import free_ports
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -49,7 +49,7 @@ def variables(rest: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in shlex.split(rest))
 
 
-def copy(names: list[str], src: Path) -> None:
+def copy(names: list[str], into: str, src: Path) -> None:
     """As an engine would: only what .dockerignore lets through."""
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(names) <= let_through
@@ -57,7 +57,8 @@ def copy(names: list[str], src: Path) -> None:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, src / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / name, src / Path(name).name)
+            (src / into).mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, src / into / Path(name).name)
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +76,10 @@ def app(uv: str) -> Iterator[Path]:
                 given.pop("UV_NO_CACHE")  # for a small layer; here it would only cost time
                 environment |= given | {"UV_PROJECT_ENVIRONMENT": str(app)}
             elif word == "COPY":
-                copy(shlex.split(rest)[:-1], src)
+                *names, into = shlex.split(rest)
+                copy(names, "" if into == "/tmp/" else into, src)
             elif word == "RUN" and rest.startswith("uv "):
-                command = shlex.split(rest)
+                command = [str(app) if word == "/app" else word for word in shlex.split(rest)]
                 ran = subprocess.run(command, cwd=src, env=environment, capture_output=True, text=True, timeout=200)
                 assert ran.returncode == 0, ran.stderr[-2000:]
             else:
@@ -94,7 +96,8 @@ def test_the_image_holds_what_the_lock_pins(uv: str, app: Path):
     locked = {p["name"]: p["version"] for p in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
     assert installed.items() <= locked.items()
     assert {"mooring", "aiohttp", "uvloop"} <= set(installed)
-    assert not {"pytest", "pip"} & set(installed)
+    assert not {"pytest", "pip", "mooring-lab"} & set(installed)
+    assert not list(app.glob("lib/*/site-packages/mooring_lab*"))
     assert list(app.glob("lib/*/site-packages/mooring/__pycache__/__init__.*.pyc"))
 
 

@@ -21,14 +21,14 @@ from mooring.capabilities.registry import names
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
-from mooring.demo.onlab.rig import PATIENT_S
 from mooring.install.doctor.cluster import rights as doctors_rights
 from mooring.install.rights import CORE, rights_of, rights_table
-from mooring.lab.cluster import Lab
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import free_ports
-from mooring.lab.tools import find_tools
 from mooring.process import metrics
+from mooring_lab.control.build import find_tools
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually, until
 from tests.process.page.chromium import Chromium, NoBrowser
 
@@ -237,7 +237,7 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
     pre = mooring("doctor", "--pre", "--kubeconfig", str(lab.kubeconfig), "--short")
     assert pre.returncode == 0, pre.stdout + pre.stderr
     install(lab, namespace, ON)
-    lab.add_nodes(3)
+    lab.add_nodes(3, labels={"node.kubernetes.io/capacity": "on-demand"})
     kubeconfig = as_account(lab, namespace, tmp_path)
     replica = Replica(lab, namespace, kubeconfig)
     common = ["--kubeconfig", str(lab.kubeconfig), "--namespace", namespace]

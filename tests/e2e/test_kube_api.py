@@ -19,7 +19,7 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.rig import PATIENT_S
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e

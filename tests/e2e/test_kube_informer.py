@@ -12,7 +12,7 @@ from mooring.clients.kube import HttpKubeApi, Informer, InformerSet, Scope, load
 from mooring.clients.ports import RefusedError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import RESOURCES, Kind, Resource
-from mooring.demo.onlab.rig import PATIENT_S
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e

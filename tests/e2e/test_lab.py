@@ -14,11 +14,11 @@ import yaml
 
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.rig import PATIENT_S
-from mooring.lab import kwok
-from mooring.lab.cluster import Lab
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import answers
+from mooring_lab.control import servers
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import answers
+from mooring_lab.demo.onlab.rig import PATIENT_S
 from tests.e2e import looking
 from tests.e2e.spine_environment import install_crd
 from tests.e2e.waiting import soon_enough, stands, until
@@ -250,7 +250,7 @@ async def test_what_is_cleared_is_gone_at_once(lab: Lab) -> None:
     namespace = lab.namespace("cleared")
     async with HttpKubeApi(load(lab.kubeconfig), write_timeout_s=PATIENT_S) as api:
         await install_crd(api)
-        await api.create(Kind.TIDB_CLUSTER, {"metadata": {"namespace": namespace, "name": "demo"}})
+        await api.create(Kind.TIDB_CLUSTER, {"metadata": {"namespace": namespace, "name": "demo"}, "spec": {}})
         lab.clear(namespace)
         assert (await api.list(Kind.TIDB_CLUSTER)).items == ()
 
@@ -269,7 +269,7 @@ def test_restarted_kwok_takes_its_nodes_back(lab: Lab, nodes: list[str]) -> None
         return time.monotonic() - began
 
     for _ in range(2):
-        soon_enough(served, kwok.LEASE_S - 5)
+        soon_enough(served, servers.LEASE_S - 5)
     assert len({p["status"]["podIP"] for p in get(lab, namespace, "pods")["items"]}) == 6 * len(made)
 
 
@@ -396,8 +396,8 @@ def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
     """A foreground lab whose owner is killed with -9 takes its servers with it."""
     script = (
         "import sys, time, pathlib\n"
-        "from mooring.lab.binaries import find, release\n"
-        "from mooring.lab.cluster import Lab\n"
+        "from mooring_lab.control.binaries import find, release\n"
+        "from mooring_lab.control.cluster import Lab\n"
         "lab = Lab.up(pathlib.Path(sys.argv[1]), find(release()), foreground=True)\n"
         "print(*lab.pids().values(), flush=True)\n"
         "time.sleep(600)\n"

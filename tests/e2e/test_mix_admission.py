@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 from bench.admission_restart import given_up
 
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import free_ports
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.looking import get
 from tests.e2e.waiting import clear, stands, until
 

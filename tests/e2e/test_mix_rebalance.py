@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from bench.admission_restart import given_up
 
-from mooring.capabilities.drain.detach import HASH
+from mooring.capabilities.drain.request import HASH
 from mooring.core.model.marks import LEAVING, write_mark
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import free_ports
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.looking import get
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import until

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from mooring.cli.server import OWN_NAMESPACE
-from mooring.lab import loopback
-from mooring.lab.cluster import Lab
-from mooring.lab.kwok import STAGES
-from mooring.lab.pki import Authority
-from mooring.lab.processes import Server
+from mooring_lab.control import loopback
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.pki import Authority
+from mooring_lab.control.processes import Server
+from mooring_lab.control.servers import STAGES
 from tests.e2e.waiting import until
 
 NODE = "with-a-kubelet"

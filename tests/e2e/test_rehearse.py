@@ -12,14 +12,14 @@ import pytest
 
 from mooring.clients.kube import load as load_kubeconfig
 from mooring.core.model.kinds import Kind
-from mooring.lab.cluster import Lab
 from mooring.process.clock import WallClock
 from mooring.process.settings.config import Config
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.capture import take
-from mooring.rehearse.snapshot.load import load
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.sandbox.controllers.podstate import node_of
+from mooring_lab.cluster.controllers.podstate import node_of
+from mooring_lab.control.cluster import Lab
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.capture import take
+from mooring_lab.rehearse.snapshot.load import load
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 from tests.e2e.waiting import stands, until
 
 pytestmark = pytest.mark.e2e

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from mooring.capabilities.handoff.requests import RESTART
-from mooring.demo.stage import DEMO, TIDB
-from mooring.lab.binaries import find, release
-from mooring.lab.loopback import free_ports
-from mooring.sandbox.controllers import podstate
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.control.binaries import find, release
+from mooring_lab.control.loopback import free_ports
+from mooring_lab.demo.stage import DEMO, TIDB
 from tests.e2e.rehearse_ground import CONFIG, NAMESPACE, Ground, Row, rehearsed
 
 pytestmark = pytest.mark.e2e

@@ -7,10 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
+from aiohttp import web
 
-from mooring.lab.errors import LabError
+from mooring.core.model.leaders import LEADERS, LEADERS_ENDPOINT
+from mooring.core.model.marks import HANDOFF
 from mooring.process.admission.certificates import advance
 from mooring.process.admission.configurations import WebhookAddress, configurations
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import free_ports
 from tests.e2e.home_environment import TOLERATION
 from tests.e2e.rights_environment import Installation, granted
 from tests.e2e.spine_environment import CRD, Environment
@@ -19,12 +23,59 @@ from tests.e2e.test_fleet import Environment as Registry
 pytestmark = pytest.mark.e2e
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
+#: Karpenter's kind, as far as it has to be there to be watched.
+NODE_CLAIMS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodeclaims.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {"plural": "nodeclaims", "singular": "nodeclaim", "kind": "NodeClaim", "listKind": "NodeClaimList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+class HookSystem:
+    """Three members behind one hook; the first leads, until it is asked to leave."""
+
+    def __init__(self):
+        self.leader = "led-0"
+
+    async def answer(self, request):
+        asked = await request.json()
+        if asked["ask"] == "leave" and asked["member"] == self.leader:
+            self.leader = "led-1"
+        leads = int(asked["member"] == self.leader)
+        said = {"leaders": leads, "healthy": True, "in_sync": True, "may_go": True, "message": ""}
+        return web.json_response(said)
+
+    async def open(self):
+        app = web.Application()
+        app.router.add_post("/", self.answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        (self.port,) = free_ports(1)
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def close(self):
+        await self._runner.cleanup()
 
 
 @pytest.fixture
 async def installation(lab, tmp_path, request):
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **CRD}
     lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(crd))
+    lab.kubectl("apply", "-f", "-", input=json.dumps(NODE_CLAIMS))
+    lab.kubectl("wait", "--for=condition=Established", f"crd/{NODE_CLAIMS['metadata']['name']}", "--timeout=60s")
     async with Installation(lab, tmp_path, request.param) as made:
         yield made
 
@@ -76,8 +127,20 @@ async def test_balance(installation):
 
 @only("handoff")
 async def test_handoff(installation, tmp_path):
-    """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about."""
+    """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about; and a member of a
+    system with leaders, behind a hook (L1)."""
     lab = installation.lab
+    system, led = HookSystem(), lab.namespace("led")
+    await system.open()
+    lab.add_nodes(3, prefix=f"{led}-", labels={"test": led})
+    made = stateful_set("led", {"app": "led"}, {}, led, [])
+    made["metadata"]["annotations"] = {LEADERS: "hook", LEADERS_ENDPOINT: f"http://127.0.0.1:{system.port}"}
+    made["spec"] |= {"replicas": 3, "podManagementPolicy": "Parallel"}
+    lab.kubectl("apply", "-n", led, "-f", "-", input=json.dumps(made))
+    lab.kubectl("rollout", "status", "sts/led", "-n", led, "--timeout=120s")
+    settings = installation.directory / "settings.yaml"
+    allowed = {"leader-hosts": [f"127.0.0.1:{system.port}"]}
+    settings.write_text(yaml.safe_dump(yaml.safe_load(settings.read_text()) | allowed))
     (tmp_path / "environment").mkdir()
     async with Environment(lab, tmp_path / "environment", pd_pods=3) as environment:
         await installation.start("--pd", f"{environment.namespace}/demo={environment.pd_url}")
@@ -90,7 +153,20 @@ async def test_handoff(installation, tmp_path):
         wish = "tidb.pingcap.com/pd-transfer-leader=delete-pod"
         lab.kubectl("annotate", "pod", "demo-pd-1", wish, "-n", environment.namespace)
         await installation.until(lambda: environment.handed_over("demo-pd-1", pd))
+        uid = lab.kubectl("get", "pod", "led-0", "-n", led, "-o", "jsonpath={.metadata.uid}")
+        asked = json.dumps({"by": "test", "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")})
+        lab.kubectl("annotate", "pod", "led-0", f"mooring.dev/restart={asked}", "-n", led)
+
+        async def replaced():
+            found = json.loads(await installation.kubectl("get", "pods,sts", "-n", led, "-o", "json"))["items"]
+            marked = any("led-0" in one["metadata"].get("annotations", {}).get(HANDOFF, "") for one in found)
+            uids = {one["metadata"]["uid"] for one in found if one["metadata"]["name"] == "led-0"}
+            return not marked and len(uids - {uid}) == 1
+
+        await installation.until(replaced)
+        assert system.leader == "led-1"
         await installation.stop()
+    await system.close()
     all_used(installation)
 
 
@@ -313,6 +389,11 @@ async def test_fleet(installation, tmp_path):
         await installation.until(cordoned)
         await registry.state(serial, "retired", "uninitialized", "healthy")
         await installation.until(installation.told)
+
+        async def exported():
+            return "mooring-fleet-cluster" in await installation.kubectl("get", "secrets", "-n", installation.own)
+
+        await installation.until(exported)
         await installation.stop()
     finally:
         await registry.close()

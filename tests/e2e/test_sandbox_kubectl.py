@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.lab.binaries import find, release
-from mooring.sandbox.clock import WallDriver
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.http.facade import Facade
+from mooring_lab.cluster.clock import WallDriver
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.http.facade import Facade
+from mooring_lab.control.binaries import find, release
 from tests.sandbox.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e

@@ -7,8 +7,8 @@ import yaml
 
 from mooring.install.manifests import Install, manifests
 from mooring.install.policy import policy
-from mooring.lab.cluster import Lab
-from mooring.lab.errors import LabError
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.errors import LabError
 from tests.e2e.test_install import as_account, namespace  # noqa: F401
 from tests.e2e.waiting import until
 
@@ -55,6 +55,13 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
     def delete(where: str) -> str:
         return tried("-n", where, "delete", "pod", "victim", "--wait=false")
 
+    def tainted(key: str, effect: str) -> str:
+        spec = {"spec": {"taints": [{"key": key, "effect": effect, "value": "x"}]}}
+        return tried("patch", "node", NODE, "--type=merge", "-p", json.dumps(spec))
+
+    def labeled(key: str) -> str:
+        return tried("patch", "node", NODE, "--type=merge", "-p", json.dumps({"metadata": {"labels": {key: "x"}}}))
+
     try:
         until(lambda: "leaves the pods of kube-system alone" in delete("kube-system"), "the policy", every_s=0.5)
         assert delete("default") == ""
@@ -78,6 +85,9 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
         ):
             said = tried("patch", "node", NODE, "--type=merge", "-p", json.dumps({"spec": spec}))
             assert answer in said and bool(answer) == bool(said)
+        assert tainted("mooring.dev/reserved", "NoSchedule") == "" and labeled("mooring.dev/x") != ""
+        for key, effect in (("evil", "NoExecute"), ("evil", "NoSchedule"), ("mooring.dev/reserved", "NoExecute")):
+            assert "changes its own taints only" in tainted(key, effect), "M9"
         # Where fleet empties machines it says so on a pod of kube-system, and changes nothing else there.
         objects = policy(namespace, {"fleet"}, {})
         lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
@@ -86,6 +96,9 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
         for metadata in ({"labels": {"k8s-app": None}}, {"labels": {"more": "x"}}, {"finalizers": ["evil/x"]}):
             assert "leaves the pods of kube-system alone" in patched({"metadata": metadata}, "kube-system")
         assert "leaves the pods of kube-system alone" in delete("kube-system")
+        assert tainted("cke.cybozu.com/state", "NoExecute") == "" and labeled("cke.cybozu.com/rack") == ""
+        assert "changes its own taints only" in tainted("node.kubernetes.io/out-of-service", "NoExecute"), "M9"
+        assert "leaves the labels of nodes alone" in labeled("kubernetes.io/hostname"), "M9"
     finally:
         lab.kubectl("delete", "node", NODE, "--ignore-not-found")
         for pod in pods.values():

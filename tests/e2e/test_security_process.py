@@ -16,7 +16,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, read_mark, write_marks
-from mooring.lab.cluster import Lab
+from mooring_lab.control.cluster import Lab
 from tests.e2e.home_environment import SYSTEM, Process
 from tests.e2e.spine_environment import Environment
 from tests.e2e.test_install import crd

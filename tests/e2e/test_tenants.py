@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from mooring.lab.cluster import Lab
+from mooring_lab.control.cluster import Lab
 from tests.e2e import spine_environment
 from tests.e2e.test_mix_rebalance import ENABLED, MODE, SETTINGS, Environment
 from tests.e2e.waiting import eventually, stands, until
@@ -53,11 +53,12 @@ async def test_eleven_endless_hand_overs_of_a_namespace_stop_no_other(lab: Lab, 
 
 
 def kept_by_budgets(environment: Environment, namespace: str, count: int) -> None:
-    """Workloads of one replica each, on spot nodes, with budgets that keep it."""
+    """StatefulSets of one replica each, on spot nodes, with budgets that keep it: no replacement can come before it."""
     items = []
     for name in [f"app{n:02d}" for n in range(count)]:
         made = json.loads(environment.manifest(name, 1, {ENABLED: "true", MODE: "all-in-spot"}))
-        made["metadata"]["namespace"] = namespace
+        made["kind"], made["metadata"]["namespace"] = "StatefulSet", namespace
+        made["spec"] |= {"serviceName": name}
         budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": made["metadata"]}
         items += [made, budget | {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}}]
     environment.lab.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -74,9 +75,9 @@ def test_blocked_moves_of_two_namespaces_stop_nobodys_rebalancing(lab: Lab, tmp_
         for tenant in environment.tenants:
             kept_by_budgets(environment, tenant, ELEVEN)
         for tenant in environment.tenants:
-            stands(lab, "wait", "deployments", "--all", "-n", tenant, "--for=condition=Available")
+            stands(lab, "wait", "statefulsets", "--all", "-n", tenant, "--for=jsonpath={.status.readyReplicas}=1")
         for tenant in environment.tenants:
-            lab.kubectl("label", "deployments", "--all", "-n", tenant, "--overwrite", f"{MODE}=all-in-on-demand")
+            lab.kubectl("label", "statefulsets", "--all", "-n", tenant, "--overwrite", f"{MODE}=all-in-on-demand")
 
         def running():
             rows = environment.mooring.get("/api/v1/queue")["running"]

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mooring.clients.ports import PortError
-from mooring.lab.cluster import Lab
-from mooring.lab.errors import LabError
+from mooring_lab.control.cluster import Lab
+from mooring_lab.control.errors import LabError
 
 #: Seconds without any change, in all, and between two looks.
 LIMIT_S: Final = 180.0

@@ -1,6 +1,7 @@
 """`python -m tests.fuzz --inputs 1000000 [--seed 1] [--only NAME]`: exit 1 on a traceback of ours, a stall or growth."""
 
 import argparse
+import gc
 import logging
 import random
 import resource
@@ -11,12 +12,17 @@ from collections import Counter
 
 import structlog
 
+from mooring.clients.kube.informers import SELDOM
+from mooring.core.model.limits import MIB
 from tests.fuzz.mutate import mutated
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.tables import bytes_of, tables, too_large
+from tests.fuzz.targets import Target, crowd, targets
 
 STALL_S = 0.1
-#: After the first tenth everything that is made once has been made.
-GROWTH_KIB = 64 * 1024
+#: The uids of the last objects of each kind that went are remembered.
+MOST_LEFT = 8 * MIB
+#: After the first tenth everything that is made once has been made, and every table is full.
+GROWTH_KIB = 20 * 1024
 
 
 def main() -> int:
@@ -28,13 +34,22 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     found = [target for target in targets() if given.only in target.name]
+    # As in a replica whose world is there.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*SELDOM)
     tracebacks, stalls, grown = fuzz(found, given.inputs, given.seed)
-    failed = tracebacks or stalls or grown > GROWTH_KIB
+    large, left = too_large(), bytes_of(crowd().world)
+    for words in large:
+        print(words, file=sys.stderr)
     print(
         f"{given.inputs} inputs over {len(found)} targets: {tracebacks} tracebacks of ours, {stalls} stalls above "
-        f"{STALL_S * 1000:.0f} ms, memory grew by {grown // 1024} MiB after the first tenth"
+        f"{STALL_S * 1000:.0f} ms, memory grew by {grown // 1024} MiB after the first tenth; {left >> 10} KiB in a world "
+        "that nobody is left in; the fullest tables:"
     )
-    return 1 if failed else 0
+    for name, (held, bound) in sorted(tables().items(), key=lambda one: -one[1][0])[:8]:
+        print(f"  {held / MIB:6.1f} of {bound / MIB:5.1f} MiB  {name}")
+    return 1 if tracebacks or stalls or grown > GROWTH_KIB or large or left > MOST_LEFT else 0
 
 
 def fuzz(found: list[Target], inputs: int, seed: int) -> tuple[int, int, int]:
@@ -64,10 +79,11 @@ def fuzz(found: list[Target], inputs: int, seed: int) -> tuple[int, int, int]:
 
 def _tried(target: Target, body: bytes) -> tuple[float, Exception | None]:
     """CPU seconds of this process, so that a busy machine is no stall of ours; and the error that may not be."""
+    given = target.prepare(body)
     began = time.process_time()
     error: Exception | None = None
     try:
-        target.run(body)
+        target.run(given)
     except target.may_raise:
         pass
     except Exception as found:

@@ -1,6 +1,7 @@
 """Inputs from seeds: real messages, changed a little or a lot. The same seed and number give the same input."""
 
 import json
+import math
 import random
 from typing import Any
 
@@ -31,8 +32,14 @@ TOKENS = [
 ]
 
 
+#: One input in so many has a part that is large.
+LARGE = 40
+#: No input is made larger: what the API server takes of one object.
+LARGEST = 1_500_000
+
+
 def mutated(seed: bytes, chance: random.Random) -> bytes:
-    """Most often the tree is changed and the text stays JSON; sometimes it is the bytes."""
+    """Most often the tree is changed and the text stays JSON; sometimes it is the bytes, sometimes a size."""
     way = chance.random()
     if way < 0.05:
         return chance.randbytes(chance.randrange(64))
@@ -43,8 +50,35 @@ def mutated(seed: bytes, chance: random.Random) -> bytes:
     except ValueError:
         return _bytes(seed, chance)
     for _ in range(chance.choice((1, 1, 2, 3, 8))):
-        tree = _tree(tree, chance)
-    return json.dumps(tree).encode()
+        tree = _tree(tree, chance, ODD)
+    if chance.randrange(LARGE) == 0:
+        body = _dumped(_tree(tree, chance, [_large(chance)]))
+        if len(body) <= LARGEST:
+            return body
+    return _dumped(tree)
+
+
+def _dumped(tree: Any) -> bytes:
+    return json.dumps(tree, separators=(",", ":")).encode()
+
+
+def _large(chance: random.Random) -> Any:
+    """A long text, a dense structure, or very many different ones: of any order of magnitude alike."""
+    length = int(2 ** chance.uniform(8, math.log2(LARGEST)))
+    match chance.randrange(6):
+        case 0:
+            return chance.choice("9xxx\u00e9\\") * length
+        case 1:
+            return [chance.choice(([], {}, 0, [[]], {"": {}}))] * (length // 3)
+        case 2:
+            return {f"{number:x}": chance.choice((0, "", [])) for number in range(length // 8)}
+        case 3:
+            return [{f"{number}-{length}": str(number)} for number in range(length // 24)]
+        case 4:
+            return [f"{number}-{length}" for number in range(length // 12)]
+        case _:
+            short = [one for one in ODD if len(str(one)) < 50]
+            return [chance.choice(short) for _ in range(length // 16)]
 
 
 def _bytes(seed: bytes, chance: random.Random) -> bytes:
@@ -63,8 +97,8 @@ def _bytes(seed: bytes, chance: random.Random) -> bytes:
     return bytes(body)
 
 
-def _tree(value: Any, chance: random.Random) -> Any:
-    """One place in it is another: walked down by chance, changed where the walk ends."""
+def _tree(value: Any, chance: random.Random, others: list[Any]) -> Any:
+    """One place in it is one of the others: walked down by chance, changed where the walk ends."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
         key = chance.choice(list(value))
         match chance.randrange(12):
@@ -73,7 +107,7 @@ def _tree(value: Any, chance: random.Random) -> Any:
             case 1:
                 return {**value, str(chance.choice(ODD)): value[key]}
             case _:
-                return {**value, key: _tree(value[key], chance)}
+                return {**value, key: _tree(value[key], chance, others)}
     if isinstance(value, list) and value and chance.random() < 0.9:
         at = chance.randrange(len(value))
         match chance.randrange(12):
@@ -82,8 +116,8 @@ def _tree(value: Any, chance: random.Random) -> Any:
             case 1:
                 return value + [value[at]] * chance.randrange(1, 6)
             case _:
-                return [*value[:at], _tree(value[at], chance), *value[at + 1 :]]
+                return [*value[:at], _tree(value[at], chance, others), *value[at + 1 :]]
     if isinstance(value, str) and value and chance.random() < 0.3:
         at = chance.randrange(len(value))
-        return value[:at] + str(chance.choice(ODD)) + value[at + chance.randrange(3) :]
-    return chance.choice(ODD)
+        return value[:at] + str(chance.choice(others)) + value[at + chance.randrange(3) :]
+    return chance.choice(others)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from mooring.capabilities.balance.foreign import steps_of
-from mooring.capabilities.drain.detach import attach_metadata, is_detached, mark_on
+from mooring.capabilities.drain.request import attach_metadata, is_detached, request_of
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
 from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
 from mooring.capabilities.handoff.operators import read_back
@@ -22,9 +23,11 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import BadRequestError
 from mooring.capabilities.mix.admission.reviews import BadReviewError
+from mooring.capabilities.registry import descriptors
 from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
-from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
+from mooring.clients.registry.rows import InvalidMachinesError
+from mooring.clients.registry.sabakan.parse import parse_machines
 from mooring.clients.wire.kube import KINDS, decode
 from mooring.clients.wire.placement import placement
 from mooring.core.engine.engine import Engine
@@ -32,20 +35,22 @@ from mooring.core.engine.recording import reading
 from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.records import PART, Writer
 from mooring.core.engine.why import explain
-from mooring.core.engine.why.unknown import unknown
+from mooring.core.engine.why.names import unknown
 from mooring.core.model.cluster import Node, Owner, Pod, PodShape
-from mooring.core.model.events import Listed, Seen
+from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, HOME, LEAVING, RESERVED_TAINT, Mark, read_mark, write_mark, write_marks
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
+from mooring.process import replica
 from mooring.process.blackbox.file import BadRecordingError, RecordingFile
 from mooring.process.extender import app_of
 from mooring.process.http.intake import LISTEN
 from mooring.process.http.status import status_app
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.demo import demo_snapshot
+from mooring.process.settings.config import Config
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.load import demo_snapshot
 
 HERE = Path(__file__).parents[1]
 NAME = "demo-tidb-0"
@@ -75,8 +80,10 @@ MADE = {
 class Target(msgspec.Struct, frozen=True):
     name: str
     seeds: tuple[bytes, ...]
-    run: Callable[[bytes], object]
+    run: Callable[[Any], object]
     may_raise: tuple[type[BaseException], ...] = ()
+    #: From the input to what `run` is given: in no measurement.
+    prepare: Callable[[bytes], Any] = bytes
 
 
 def world() -> World:
@@ -97,8 +104,9 @@ def targets() -> Iterator[Target]:
     yield from _objects()
     yield from _http()
     yield _marks()
+    yield _come_and_go()
     yield _why()
-    recorded = json.loads((HERE / "clients/sabakan/recorded.json").read_text())
+    recorded = json.loads((HERE / "clients/registry/sabakan/recorded.json").read_text())
     seeds = tuple(json.dumps(one).encode() for one in recorded.values())[:4]
     yield Target("sabakan", seeds, _recorded(lambda body: parse_machines(body, 0.0)), (InvalidMachinesError,))
     snapshot = msgspec.json.encode(_small(demo_snapshot()))
@@ -263,6 +271,69 @@ def _objects() -> Iterator[Target]:
         yield Target(f"object {kind}", seeds, read, (msgspec.MsgspecError, RecursionError, UnicodeDecodeError))
 
 
+#: As a tenant creates them, one after another: `@` is another number in each.
+OWNED = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-@", "uid": "r@", "controller": True}
+COMES = {
+    Kind.POD: {
+        "spec": {
+            "nodeName": "n@",
+            "schedulerName": "s@",
+            "nodeSelector": {"k@": "v@"},
+            "tolerations": [{"key": "k@", "operator": "Exists", "effect": "NoSchedule"}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "@m", "memory": "@Ki"}}}],
+        },
+        "status": {"phase": "Running", "startTime": "2026-11-16T15:00:00.@Z"},
+    },
+    Kind.DEPLOYMENT: {"spec": {"replicas": 3, "selector": {"matchLabels": {"app": "@"}}}, "status": {"replicas": 3}},
+    Kind.STATEFUL_SET: {"spec": {"replicas": 3, "selector": {"matchLabels": {"app": "@"}}}},
+    Kind.TIDB_CLUSTER: {"spec": {"tikv": {"replicas": 3}}, "status": {"tikv": {"stores": {"@": {"id": "@"}}}}},
+    Kind.PDB: {"spec": {"minAvailable": "3%", "selector": {"matchLabels": {"app": "@"}}}},
+    Kind.CONFIG_MAP: {"data": {"x@": "y@"}},
+}
+BURST = 50
+
+
+class Crowd:
+    """Many small objects that come and go: of one input, a burst of them, each with texts that no other has. Every
+    capability's indexes look on, and nobody may hold on to what is gone."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        for one in descriptors():
+            for index in one.make(Config()).indexes():
+                self.world.register(index)
+        self._number = 0
+        for kind in replica.KINDS:
+            self.world.apply(Listed(kind, ()))
+
+    def pass_by(self, body: bytes) -> None:
+        gone, small = [], len(body) < 2_000
+        for _ in range(BURST if small else 1):
+            self._number += 1
+            said = body.replace(b"@", b"%d" % self._number)
+            for kind in COMES if small else (Kind.POD,):
+                # Who they are is the API server's to say.
+                row = msgspec.structs.replace(decode(kind, said), uid=f"u{self._number}", name=f"web-{self._number}")
+                self.world.apply(Seen(kind, row))
+                gone.append(Gone(kind, row.key, row.uid))
+        for one in gone:
+            self.world.apply(one)
+
+
+@cache
+def crowd() -> Crowd:
+    return Crowd()
+
+
+def _come_and_go() -> Target:
+    metadata = {"name": "web-@", "namespace": "shop@", "uid": "u@", "labels": {"app": "@", "vacant.io/x": "@"}}
+    metadata |= {"annotations": {"mooring.dev/x": "@", "vacant.io/slot": "@"}, "ownerReferences": [OWNED]}
+    seeds = tuple(json.dumps({"metadata": metadata, **one}).encode() for one in COMES.values())
+    return Target(
+        "objects that come and go", seeds, crowd().pass_by, (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+    )
+
+
 def _marks() -> Target:
     before = {"workload": "Deployment/shop/web", "workloadUID": "w", "pod-template-hash": "abc", "replicaSet": "r"}
     mark = Mark(operator="7", source="spot", reason="x", step="y", since=0.0, pod_uid="p", store_id=3, before=before)
@@ -279,14 +350,14 @@ def _marks() -> Target:
         text = body.decode("utf-8", "replace")
         read_mark(text)
         pod = Pod("shop", "web-1", "p", "1", shape, annotations={LEAVING: text})
-        found = mark_on(pod)
+        found = request_of(pod)
         if found is not None and is_detached(pod):
             attach_metadata(found.before)
         tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text, HOME: text})
         marks = marks_of(tc) or {}
         names_of_no_member(tc, marks)
         for name, one in marks.items():
-            list(read_back(tc.key, name, one))
+            list(read_back(tc.key, name, one, "n1"))
         read_places(tc.annotations)
         node = Node("n1", "u", "1", annotations={APPLIED: text, RESERVED_TAINT: text})
         applied_to(node)
@@ -316,7 +387,7 @@ def _why() -> Target:
 
 def _recordings() -> Iterator[Target]:
     """A black box: the bytes of the file, and records whose frames are whole."""
-    whole = HERE / "blackbox/incidents/quicker-way.blackbox"  # of format 2: a record per turn
+    whole = HERE / "blackbox/incidents/lab-notice.blackbox"  # of format 2: a record per turn
     held = tempfile.NamedTemporaryFile(prefix="mooring-fuzz-")  # noqa: SIM115 - as long as the process
 
     def file(body: bytes) -> None:
@@ -324,12 +395,14 @@ def _recordings() -> Iterator[Target]:
         path.write_bytes(body)
         list(reading.read(RecordingFile(path).parts[0].records()))
 
-    def records(body: bytes) -> None:
+    def packed(body: bytes) -> list[bytes]:
         try:
             made = json.loads(body, object_hook=_bytes_again)
-            packed = [msgspec.msgpack.encode(one) for one in (made if isinstance(made, list) else [made])]
+            return [msgspec.msgpack.encode(one) for one in (made if isinstance(made, list) else [made])]
         except (ValueError, OverflowError, RecursionError):
-            return  # no JSON, or no number of msgpack's
+            return []  # no JSON, or no number of msgpack's
+
+    def records(packed: list[bytes]) -> None:
         list(reading.read(packed))
 
     bad = (BadRecordingError, reading.BadRecordError)
@@ -338,7 +411,7 @@ def _recordings() -> Iterator[Target]:
     shared = [one for one in said if one[0] == "shared"]
     turns = [one for one in said if one[0] == "turn"]
     seeds = tuple(msgspec.json.encode([*shared, *turns[at : at + 4]]) for at in range(0, len(turns), 4))
-    yield Target("recording records", (*seeds, *[_in_columns()] * len(seeds)), records, bad)
+    yield Target("recording records", (*seeds, *[_in_columns()] * len(seeds)), records, bad, packed)
 
 
 def _in_columns() -> bytes:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.lab import binaries
-from mooring.lab.binaries import NEEDED, cache_dir, find, release, releases
-from mooring.lab.errors import LabError, WrongRequestError
+from mooring_lab.control import binaries
+from mooring_lab.control.binaries import NEEDED, add, cache_dir, find, release, releases
+from mooring_lab.control.errors import LabError, WrongRequestError
 
 
 def put(directory: Path, *names: str) -> Path:
@@ -30,6 +30,7 @@ def test_each_release_names_its_version_once():
         "1.34": "v1.34.4",
         "1.35": "v1.35.4",
         "1.36": "v1.36.3",
+        "1.37": "v1.37.1",
     }
 
 
@@ -129,3 +130,26 @@ def test_bin_dir_that_is_none_is_a_wrong_request(tmp_path: Path, env: dict[str, 
     """A mistyped MOORING_BIN_DIR is said, never passed over in silence for a long build."""
     with pytest.raises(WrongRequestError, match="is not a directory"):
         find(release("1.36", {}), env | {"MOORING_BIN_DIR": str(tmp_path / "nowhere")})
+
+
+def test_what_was_added_is_found_without_a_bin_dir(tmp_path: Path, env: dict[str, str]):
+    """`lab add` keeps a copy: it outlives its source, serves every release, and MOORING_BIN_DIR still comes first."""
+    source = put(tmp_path / "built", "my-pd") / "my-pd"
+    kept = add("pd-server", source, env)
+    source.unlink()
+    for minor in releases():
+        put(cache_dir(release(minor, {}), env), *NEEDED)
+        found = find(release(minor, {}), env)
+        assert (found.optional("pd-server"), found.optional("sabakan")) == (kept, None)
+    own = put(tmp_path / "own", "pd-server")
+    assert binaries.optional("pd-server", env | {"MOORING_BIN_DIR": str(own)}) == own / "pd-server"
+
+
+def test_what_is_added_twice_is_the_later_one(tmp_path: Path, env: dict[str, str]):
+    """Another version takes the place of the one before, whole, also while that one runs."""
+    old, new = put(tmp_path / "old", "sabakan") / "sabakan", put(tmp_path / "new", "sabakan") / "sabakan"
+    new.write_text("#!/bin/sh\nexit 3\n")
+    with add("sabakan", old, env).open() as running:
+        kept = add("sabakan", new, env)
+        assert (kept.read_text(), running.read()) == (new.read_text(), old.read_text())
+    assert [one.name for one in kept.parent.iterdir()] == ["sabakan"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.lab import build
-from mooring.lab.binaries import NEEDED, Release, release
-from mooring.lab.errors import LabError
+from mooring_lab.control import build
+from mooring_lab.control.binaries import NEEDED, Release, release
+from mooring_lab.control.errors import LabError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mooring.cli import main
-from mooring.lab import build
-from mooring.lab.binaries import NEEDED
-from mooring.lab.tools import TOOL_PACKAGES
+from mooring_lab.control import build
+from mooring_lab.control.binaries import NEEDED
+from mooring_lab.control.build import TOOL_PACKAGES
 
 # `main` is called as the console script calls it, without arguments, which cyclopts finds odd in a test.
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -89,3 +89,22 @@ def test_down_without_a_lab_is_done_already(mooring, tmp_path: Path):
     code, _, err = mooring("down", "--dir", str(tmp_path / "nothing"))
     assert code == 0
     assert f"there is no lab in {tmp_path / 'nothing'}" in err
+
+
+def test_an_added_program_is_kept_and_said(mooring, tmp_path: Path):
+    """`lab add` says where it keeps what it was given; a wrong name, path or spelling exits 2 with what is right."""
+    program = tmp_path / "pd"
+    program.write_text("#!/bin/sh\n")
+    (tmp_path / "readme.txt").touch()
+    program.chmod(0o755)
+    code, out, err = mooring("add", f"pd-server={program}")
+    assert (code, out) == (0, "")
+    assert f"pd-server: kept in {tmp_path / 'cache'}" in err
+    for given, words in (
+        (f"etcd={program}", "the lab keeps pd-server and sabakan"),
+        (f"sabakan={tmp_path / 'readme.txt'}", "is no program that can be run"),
+        (f"sabakan={tmp_path / 'nowhere'}", "is no program that can be run"),
+        (str(program), "should be NAME=PATH"),
+    ):
+        code, out, err = mooring("add", given)
+        assert (code, out, words in err) == (2, "", True), err

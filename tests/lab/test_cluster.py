@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.lab.binaries import NEEDED, Binaries, release
-from mooring.lab.cluster import Lab, LabState
-from mooring.lab.controlplane import Ports
-from mooring.lab.directory import OURS
-from mooring.lab.errors import LabError, WrongRequestError
+from mooring_lab.control.binaries import NEEDED, Binaries, release
+from mooring_lab.control.cluster import Lab, LabState
+from mooring_lab.control.controlplane import Ports
+from mooring_lab.control.errors import LabError, WrongRequestError
+from mooring_lab.control.loopback import OURS
 
 PORTS = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, kwok=6)
 
@@ -100,9 +100,9 @@ def test_unknown_component_is_named_with_those_there_are(tmp_path: Path):
 
 
 def test_absent_neighbours_are_said_plainly(tmp_path: Path):
-    """Without their programs, PD and sabakan are not pretended: asking for them says why not."""
+    """Without their programs, PD and sabakan are not pretended: asking for them says why not, and what to type."""
     lab = remembered(tmp_path / "lab")
-    with pytest.raises(LabError, match="pd-server is not in MOORING_BIN_DIR"):
+    with pytest.raises(LabError, match="mooring lab add pd-server=PATH"):
         lab.start_pd()
-    with pytest.raises(LabError, match="sabakan is not in MOORING_BIN_DIR"):
+    with pytest.raises(LabError, match="mooring lab add sabakan=PATH"):
         lab.start_sabakan()

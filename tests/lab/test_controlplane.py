@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.lab import controlplane, kwok, pd, sabakan
-from mooring.lab.binaries import NEEDED, Binaries, release
-from mooring.lab.controlplane import Layout, Ports
-from mooring.lab.errors import WrongRequestError
-from mooring.lab.processes import Server
+from mooring_lab.control import controlplane, servers
+from mooring_lab.control.binaries import NEEDED, Binaries, release
+from mooring_lab.control.controlplane import Layout, Ports
+from mooring_lab.control.errors import WrongRequestError
+from mooring_lab.control.processes import Server
 
 PORTS = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, kwok=6)
 
@@ -56,7 +56,7 @@ def test_everything_listens_on_loopback_alone(binaries: Binaries, at: Layout):
     etcd = flags(controlplane.etcd(binaries, at, PORTS))
     assert etcd["listen-client-urls"] == "http://127.0.0.1:1"
     assert etcd["listen-peer-urls"] == "http://127.0.0.1:2"
-    assert "--server-address=127.0.0.1:6" in kwok.kwok(binaries, at, PORTS).argv
+    assert "--server-address=127.0.0.1:6" in servers.kwok(binaries, at, PORTS).argv
 
 
 def test_identities_are_written_for_every_client(at: Layout):
@@ -100,22 +100,22 @@ def test_second_scheduler_has_a_name_and_a_file_of_its_own(binaries: Binaries, a
 
 def test_kwok_has_a_stage_for_nodes_and_pods():
     """kwok ends at once without a stage for each kind; ours cover both, and every stage has a selector (or is inert)."""
-    stages = [stage for file in kwok.STAGES.glob("*.yaml") for stage in yaml.safe_load_all(file.read_text())]
+    stages = [stage for file in servers.STAGES.glob("*.yaml") for stage in yaml.safe_load_all(file.read_text())]
     assert {stage["spec"]["resourceRef"]["kind"] for stage in stages} == {"Node", "Pod"}
     assert len({stage["metadata"]["name"] for stage in stages}) == len(stages)
     assert all(stage["spec"]["selector"]["matchExpressions"] for stage in stages)
 
 
 def test_stages_answer_to_the_annotations_we_name():
-    """Each annotation of `kwok.py` is one the stages read."""
-    text = "".join(file.read_text() for file in kwok.STAGES.glob("*.yaml"))
-    for key in (kwok.START_SECONDS, kwok.READY_SECONDS, kwok.RUN_SECONDS, kwok.GRACE_SECONDS, kwok.FAIL):
+    """Each annotation of kwok is one the stages read."""
+    text = "".join(file.read_text() for file in servers.STAGES.glob("*.yaml"))
+    for key in (servers.START_SECONDS, servers.READY_SECONDS, servers.RUN_SECONDS, servers.GRACE_SECONDS, servers.FAIL):
         assert f'["{key}"]' in text or f'"{key}"' in text
 
 
 def test_nodes_carry_capacity_and_labels():
     """A node is as large as asked for and has the labels that selectors and topology keys look for."""
-    node = kwok.node("n", {"rack": "1"}, cpu="2", memory="4Gi")
+    node = servers.node("n", {"rack": "1"}, cpu="2", memory="4Gi")
     assert node["status"]["allocatable"]["cpu"] == "2"
     assert node["status"]["capacity"]["memory"] == "4Gi"
     assert node["metadata"]["labels"]["rack"] == "1"
@@ -124,17 +124,17 @@ def test_nodes_carry_capacity_and_labels():
 
 def test_members_of_one_pd_know_each_other(tmp_path: Path):
     """Three PD servers are started as one cluster, each on ports of its own."""
-    servers = pd.pd_servers(Path("/bin/pd-server"), tmp_path, [1, 2, 3, 4, 5, 6])
-    assert [server.name for server in servers] == ["pd1", "pd2", "pd3"]
-    together = {flags(server)["initial-cluster"] for server in servers}
+    members = servers.pd_servers(Path("/bin/pd-server"), tmp_path, [1, 2, 3, 4, 5, 6])
+    assert [server.name for server in members] == ["pd1", "pd2", "pd3"]
+    together = {flags(server)["initial-cluster"] for server in members}
     assert together == {"pd1=http://127.0.0.1:2,pd2=http://127.0.0.1:4,pd3=http://127.0.0.1:6"}
-    assert [flags(server)["client-urls"] for server in servers] == [pd.pd_url(port) for port in (1, 3, 5)]
+    assert [flags(server)["client-urls"] for server in members] == [servers.pd_url(port) for port in (1, 3, 5)]
 
 
 def test_sabakan_gets_every_flag_it_insists_on(tmp_path: Path):
     """sabakan does not start without one of these, and its data directory must be absolute."""
     pair = (tmp_path / "c", tmp_path / "k")
-    argv = sabakan.sabakan(Path("/bin/sabakan"), tmp_path, [1, 2, 3, 4], etcd="http://127.0.0.1:9", tls=pair).argv[1:]
+    argv = servers.sabakan(Path("/bin/sabakan"), tmp_path, [1, 2, 3, 4], etcd="http://127.0.0.1:9", tls=pair).argv[1:]
     given = dict(zip(argv[::2], argv[1::2], strict=True))
     assert set(given) == {
         *("-http", "-https", "-metrics", "-dhcp-bind", "-data-dir", "-advertise-url", "-advertise-url-https"),

@@ -10,7 +10,7 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from mooring.lab import pki
+from mooring_lab.control import pki
 
 
 def load(pem: bytes) -> x509.Certificate:

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.lab.errors import LabError
-from mooring.lab.loopback import PORTS, answers, free_ports
-from mooring.lab.processes import Processes, ProcessNote, Server, run
+from mooring_lab.control.errors import LabError
+from mooring_lab.control.loopback import PORTS, answers, free_ports
+from mooring_lab.control.processes import Processes, ProcessNote, Server, run
 
 #: Nobody answers there.
 NOWHERE = "http://127.0.0.1:9/"
@@ -52,7 +52,7 @@ def test_ready_means_it_answers(processes: Processes):
 def test_a_port_is_found_once_by_all_who_look(processes: Processes):
     """Several labs start at the same time: between finding a port and listening on it nobody else is given it."""
     ours = free_ports(1)
-    script = f"from mooring.lab import loopback; print(*map(loopback._reserve, {ours}))"
+    script = f"from mooring_lab.control import loopback; print(*map(loopback._reserve, {ours}))"
     assert run([sys.executable, "-c", script]) == "False\n"
     server = program("web", SERVES, str(ours[0]), ready=f"http://127.0.0.1:{ours[0]}/ready")
     processes.start(server)

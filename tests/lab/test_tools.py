@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.lab import binaries, tools
-from mooring.lab.binaries import MODULES, cache_dir, release
-from mooring.lab.errors import LabError
-from mooring.lab.tools import TOOL_PACKAGES, build_tools, find_tools, tools_dir
+from mooring_lab.control import binaries, build
+from mooring_lab.control.binaries import MODULES, cache_dir, release
+from mooring_lab.control.build import TOOL_PACKAGES, build_tools, find_tools, tools_dir
+from mooring_lab.control.errors import LabError
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def put(directory: Path, *names: str) -> Path:
 
 
 def test_each_tool_is_pinned_and_imported():
-    """No version is left to the day: go.mod requires the module of every package we build, and tools.go names it."""
+    """No version is left to the day: go.mod requires the module of every package we build, and build.go names it."""
     pinned = re.findall(r"^\t(\S+) v\d\S+$", (MODULES / "tools" / "go.mod").read_text(), re.MULTILINE)
     imported = re.findall(r'^\t_ "(\S+)"$', (MODULES / "tools" / "tools.go").read_text(), re.MULTILINE)
     assert sorted(imported) == sorted(TOOL_PACKAGES.values())
@@ -39,7 +39,7 @@ def test_pins_of_the_one_never_rebuild_the_other(monkeypatch: pytest.MonkeyPatch
     """A new pin of a tool is a new directory for the tools alone; one of the control plane leaves the tools where they are."""
     copy = tmp_path / "modules"
     shutil.copytree(MODULES, copy)
-    for where in (binaries, tools):
+    for where in (binaries, build):
         monkeypatch.setattr(where, "MODULES", copy)
     programs, beside = cache_dir(release("1.36", {}), env), tools_dir(env)
     with (copy / "nodes" / "go.sum").open("a") as pins:

@@ -10,6 +10,7 @@ from mooring.core.model.instructions import (
     AddPdOperator,
     CancelPdOperator,
     Create,
+    DeleteNode,
     DeletePod,
     EditTaints,
     Patch,
@@ -19,11 +20,11 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Actor
-from mooring.sandbox.apiserver.faults import Fault
-from mooring.sandbox.clock import run_virtual
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
-from mooring.sandbox.pd import SandboxPd
+from mooring_lab.cluster.apiserver.faults import Fault
+from mooring_lab.cluster.clock import run_virtual
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers.tidb.manifests import tidb_cluster
+from mooring_lab.cluster.pd import SandboxPd
 
 NS = "shop"
 
@@ -48,6 +49,9 @@ class Bench:
 
     def given(self, cluster):
         return False
+
+    def sharing(self, cluster):
+        return ()
 
     def do(self, write):
         return run_virtual(lambda: self.act.carry_out(write), self.cluster.timeline)
@@ -362,3 +366,23 @@ def test_no_execute_is_set_only_on_a_node_that_a_live_list_shows_empty():
     named = msgspec.structs.replace(edit, may_cut_off=tuple(p["metadata"]["uid"] for p in here))
     assert bench.do(named).reason is None
     assert bench.cluster.store.get(Kind.NODE, "", node["name"])["spec"]["taints"][0]["effect"] == "NoExecute"
+
+
+def test_a_node_is_deleted_only_where_a_live_read_shows_it_silent_and_empty():
+    """F13: a Ready node stays, and so does one with a pod on it that has no other place; then it goes, by its uid."""
+    bench = Bench()
+    pod = bench.pod()
+    name = pod["spec"]["nodeName"]
+    uid = bench.cluster.store.get(Kind.NODE, "", name)["metadata"]["uid"]
+    bench.cluster.add_node("spare")
+    other = bench.cluster.store.get(Kind.NODE, "", "spare")["metadata"]
+    ready = bench.do(DeleteNode(id="i1", node=other["name"], uid=other["uid"]))
+    assert (ready.reason, "it is Ready" in ready.detail) == (Reason.CONFLICT, True)
+    for one in (name, other["name"]):
+        bench.cluster.kubelets.silence(one)
+    bench.cluster.run_for(90.0)
+    assert f"pod {NS}/db-" in bench.do(DeleteNode(id="i2", node=name, uid=uid)).detail
+    bench.do(DeleteNode(id="i3", node=other["name"], uid="another"))
+    assert bench.cluster.store.find(Kind.NODE, "", other["name"]) is not None
+    assert bench.do(DeleteNode(id="i4", node=other["name"], uid=other["uid"])).gone is not None
+    assert bench.cluster.store.find(Kind.NODE, "", other["name"]) is None

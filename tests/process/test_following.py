@@ -12,8 +12,8 @@ from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.blackbox.file import recordings
 from mooring.process.settings.config import BlackBoxSettings, Config, from_file, written_out
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
 from tests.blackbox.environment import replayed
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -10,8 +10,9 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.process.metrics import COUNTERS, HISTOGRAMS, WAITING_REASONS, Metrics, tables
 from mooring.process.settings.config import Config
-from mooring.sandbox.cluster import Cluster
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.stage.rig import Rig
+from tests.sim.scenarios.restart import NAME, NAMESPACE, RestartScenario
 
 TABLES = tables()
 #: Under these names CKE's dashboards ask.
@@ -30,7 +31,8 @@ def test_names_follow_one_rule():
         assert name in OF_CKE or re.fullmatch(r"mooring_[a-z]+(_[a-z]+)*", name)
         assert name.endswith("_total") == (name in COUNTERS)
         assert name not in HISTOGRAMS or name.endswith("_seconds")
-        assert not {"pod", "node", "id", "operator", "name", "namespace", "machine", "store", "region"} & set(labels)
+        assert not {"pod", "node", "id", "operator", "name", "namespace", "machine", "region"} & set(labels)
+        assert "store" not in labels or name == "mooring_store_cost", "only while something is under way there"
 
 
 def test_a_scrape_holds_the_tables_and_nothing_else():
@@ -82,3 +84,29 @@ def test_what_is_held_is_told_by_its_reason_and_told_at_0_afterwards():
         await rig.until(lambda: told() == 0.0)
 
     rig.play(scenario)
+
+
+def test_a_hand_over_is_told_by_cluster_while_it_lasts():
+    """T12, D9: which cluster, what is under way on its store, how many leaders are left; nothing of it afterwards."""
+    scenario = RestartScenario(regions=60)
+    rig, cluster = scenario.rig(), {"cluster": f"{NAMESPACE}/{NAME}"}
+    seen = []
+
+    def told(name, **more):
+        metrics = rig.leader().metrics
+        metrics.look_at(rig.leader().engine, 0)
+        return metrics.registry.get_sample_value(name, {**cluster, **more})
+
+    async def play(rig):
+        await scenario.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scenario.act(rig)
+        await rig.until(lambda: told("mooring_store_cost", store="1") == 10)
+        await rig.until(lambda: seen.append(told("mooring_leaders_left")) or scenario.done(rig), every_s=1.0)
+        await rig.until(lambda: not rig.unsettled())
+        assert told("mooring_leaders_left") == 0 and told("mooring_store_cost", store="1") is None
+        assert told("mooring_cluster_refused") == 0
+
+    rig.play(play)
+    assert max(seen) > 0

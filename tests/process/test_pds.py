@@ -10,7 +10,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import PD_ENDPOINTS
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
-from mooring.process.pd_directory import PdDirectory, endpoints
+from mooring.process.pd_directory import PdDirectory, endpoints, may_ask, owner_of
 
 TC = TidbCluster("tidb", "demo", "u1", "1")
 
@@ -50,3 +50,12 @@ async def test_one_client_per_cluster_kept_when_the_cluster_goes():
     await directory.close()
     assert first.closed
     assert second.closed
+
+
+def test_a_cluster_without_a_pd_of_its_own_uses_the_one_it_names():
+    """E7: `spec.cluster` of a heterogeneous cluster; members behind that Service may be asked, too."""
+    tc = TidbCluster("tidb", "more", "u", "1", tikv_replicas=3, pd_of=Key("tidb", "demo"))
+    urls = endpoints(tc, {})
+    assert urls == ("http://demo-pd.tidb.svc:2379",) and owner_of(urls) == Key("tidb", "demo")
+    assert may_ask("http://demo-pd-1.demo-pd-peer.tidb.svc:2379", owner_of(urls))
+    assert owner_of(("http://10.0.0.1:2379",)) is None

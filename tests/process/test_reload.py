@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.process.serve import AddressTakenError
 from mooring.process.settings.config import Config, resolve
 from mooring.process.settings.reload import Reloader
 
@@ -60,14 +61,15 @@ async def test_queue_settings_that_cannot_be_change_nothing(reloader, file, take
     assert taken == []
 
 
-async def test_settings_that_cannot_be_taken_over_are_tried_again(file):
+@pytest.mark.parametrize("error", [OSError("address already in use"), AddressTakenError("--listen-extender …: taken")])
+async def test_settings_that_cannot_be_taken_over_are_tried_again(file, error):
     """An address in use, say: the log says so, the process goes on, and the next look tries once more."""
     tries = []
 
     async def apply(config: Config):
         tries.append(sorted(config.on()))
         if len(tries) == 1:
-            raise OSError("address already in use")
+            raise error
         return []
 
     def settings():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.rehearse.snapshot.demo import demo_snapshot
-from mooring.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.snapshot.load import demo_snapshot
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 
 
 @pytest.fixture(scope="session")

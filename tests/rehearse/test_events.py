@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.cli import rehearse as command
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
-from mooring.rehearse.events.catalog import Act, BadEventError, Name, Options, acts, listed, span
-from mooring.rehearse.snapshot.schema import Snapshot
+from mooring_lab.cli import rehearse as command
+from mooring_lab.rehearse.events.catalog import Act, BadEventError, Name, Options, acts, listed, span
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 
 RULES = CapacityRules()
 
@@ -54,11 +54,11 @@ def test_several_events_are_joined_by_then_and_ordered_by_their_offsets(demo: Sn
         ("then", "name an event"),
         ("spot-gone then", "name an event"),
         ("flood", "no event 'flood'; there are rack-lost, node-lost, spot-gone, retire, restart"),
-        ("rack-lost", "wants a rack"),
+        ("rack-lost", "takes one rack name"),
         ("rack-lost 9", "no rack '9' by label cke.cybozu.com/rack; there are 1 2 3"),
         ("node-lost x", "no node 'x' in the snapshot; there are n1 n2 n3"),
         ("spot-gone now", "no spot pool"),
-        ("spot-gone@soon", "'soon' is not a span of time"),
+        ("spot-gone@soon", "'soon' is not a duration"),
         ("retire", "serials of machines, or --count N"),
         ("rack-lost 22", "there are 1 2 3; did you mean 2?"),
         ("node-lost n33", "; did you mean n3?"),

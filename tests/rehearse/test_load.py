@@ -8,12 +8,12 @@ import pytest
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
-from mooring.rehearse.snapshot.gather import gather
-from mooring.rehearse.snapshot.load import load
-from mooring.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, PlacementShot, Snapshot, StoreShot
-from mooring.rehearse.snapshot.stores import thinned, without_leader, without_quorum
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests, podstate
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.rehearse.snapshot.capture import gather
+from mooring_lab.rehearse.snapshot.load import load
+from mooring_lab.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, PlacementShot, Snapshot, StoreShot
+from mooring_lab.rehearse.snapshot.stores import thinned, without_leader, without_quorum
 
 
 def taken(cluster: Cluster) -> Snapshot:

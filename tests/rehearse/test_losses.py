@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.model.times import clock
-from mooring.rehearse.losses import Meter, breach, columns, majority
+from mooring_lab.judge.lines import Meter, below_line, columns, majority
 
 
 def test_a_figure_that_falls_and_comes_back_is_one_span() -> None:
@@ -21,9 +21,9 @@ def test_a_span_that_has_not_ended_is_counted_until_now_and_has_no_end() -> None
     """O4: what is still missing at the end is told as such."""
     meter = Meter(2, 2)
     meter.step(10.0, 0)
-    found = breach("quorum", "StatefulSet data/db", meter, 40.0)
+    found = below_line("quorum", "StatefulSet data/db", meter, 40.0)
     assert found is not None
-    assert (found.from_s, found.until_s, found.seconds, found.worst) == (10.0, None, 30.0, 0)
+    assert (found.since, found.until, found.seconds, found.worst) == (10.0, None, 30.0, 0)
     assert "to the end" in found.words
 
 
@@ -31,7 +31,7 @@ def test_what_was_missing_before_is_not_blamed_on_the_event() -> None:
     """O4: a workload that was below its line already is held to what it had."""
     meter = Meter(5, 3)
     assert meter.step(1.0, 3) == ""
-    assert breach("budget", "x", meter, 9.0) is None
+    assert below_line("budget", "x", meter, 9.0) is None
     assert meter.step(2.0, 2) == "fell"
     assert (meter.least, meter.asked) == (3, 5)
 

@@ -7,13 +7,13 @@ from mooring.clients.ports import UnansweredError
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.rehearse.members import Members
-from mooring.rehearse.observer import Observer
-from mooring.rehearse.promises import promises, workloads
-from mooring.rehearse.snapshot.load import load
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers.podstate import node_of
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers.podstate import node_of
+from mooring_lab.judge.lines import promises, workloads
+from mooring_lab.rehearse.observer import Observer
+from mooring_lab.rehearse.regions import Members
+from mooring_lab.rehearse.snapshot.load import load
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 
 PODS = tuple(f"demo-pd-{i}" for i in range(3))
 

@@ -5,10 +5,10 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import BadEventError, Options, acts
-from mooring.rehearse.report import render
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.rehearse.events.catalog import BadEventError, Options, acts
+from mooring_lab.rehearse.report import render
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 from tests.rehearse.test_play import play, taken
 
 
@@ -122,12 +122,12 @@ def test_a_zone_that_is_cut_off_comes_back() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("rolling-update", "wants deployment/NS/NAME"),
+        ("rolling-update", "takes one of deployment/NS/NAME"),
         ("rolling-update web", "write deployment/NS/NAME"),
         ("rolling-update deployment/shop/nope", "there are shop/web"),
         ("drain n9", "there are n0 n1 n2 n3"),
         ("pd-away", "no PD at all"),
-        ("api-away now", "takes nothing behind it"),
+        ("api-away now", "takes no name"),
         ("leader-lost", "leader-lost NODE"),
         ("zone-lost mars", "there are z0 z1"),
         ("restart pod/data/db-9", "not in the snapshot"),

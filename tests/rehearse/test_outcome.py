@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from mooring.rehearse.losses import Breach
-from mooring.rehearse.observer import GonePod
-from mooring.rehearse.outcome import BROKEN, KEPT, Interrupted, NotPlayed, Observed, RegionLosses, judge
-from mooring.rehearse.report import render
-from mooring.rehearse.room import Unplaced
+from mooring_lab.judge.findings import Finding
+from mooring_lab.rehearse.observer import GonePod
+from mooring_lab.rehearse.outcome import BROKEN, KEPT, Interrupted, NotPlayed, Observed, RegionLosses, judge
+from mooring_lab.rehearse.report import render
+from mooring_lab.rehearse.room import Unplaced
 
 CALM = Observed(
     source="test",
@@ -28,8 +28,8 @@ SHORT = Interrupted(
 )
 LOST = GonePod(at_s=120.0, pod="shop/web-1", workload="Deployment shop/web", node="s1", how="lost")
 WAITS = Unplaced(pod="shop/web-1", workload="Deployment shop/web", cpu_milli=500, memory_mib=64, why="Insufficient cpu")
-BREACH = Breach(
-    rule="budget", subject="PodDisruptionBudget shop/web", least=4, worst=2, from_s=0.0, until_s=63.0, seconds=63.0
+BREACH = Finding(
+    promise="budget", subject="PodDisruptionBudget shop/web", least=4, worst=2, since=0.0, until=63.0, seconds=63.0
 )
 replace = msgspec.structs.replace
 
@@ -67,7 +67,7 @@ def test_still_short_at_the_end_is_said_in_the_first_line() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        ({"breaches": (BREACH,)}, "PodDisruptionBudget shop/web: budget, 2 where 4 must be, for 1:03"),
+        ({"breaches": (BREACH,)}, "PodDisruptionBudget shop/web: budget, 2 instead of at least 4, for 1:03"),
         ({"regions": (replace(TOLL, without_quorum=20, without_quorum_s=90.0),)}, "20 of 300 regions lose"),
         ({"regions": (replace(TOLL, without_quorum=20, left_without_quorum=20),)}, "to the end"),
         ({"regions": (replace(TOLL, cut_off=("demo-tikv-1 had 7 leaders",)),)}, "demo-tikv-1 had 7 leaders"),
@@ -104,7 +104,7 @@ def test_what_a_lost_machine_takes_along_is_told_and_not_blamed(seen: dict[str, 
 
 def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
     """O4: what lasts to the end before what ends, the longest first."""
-    lasting = replace(BREACH, subject="StatefulSet data/db", rule="quorum", until_s=None, seconds=10.0)
+    lasting = replace(BREACH, subject="StatefulSet data/db", promise="quorum", until=None, seconds=10.0)
     outcome = judge(replace(CALM, breaches=(BREACH, lasting)))
     assert outcome.broken[0].startswith("StatefulSet data/db")
     assert outcome.answer.endswith("(and 1 more)")
@@ -136,7 +136,7 @@ def test_a_pd_that_nobody_asked_is_in_the_first_line() -> None:
     """O4: without PD's data, regions are assumed, and line 1 says so whatever the verdict."""
     seen = replace(CALM, assumed_pds=("tidb/demo",), regions=(TOLL,))
     assert judge(seen).answer == "HOLDS (PD assumed): no pod is interrupted"
-    assert judge(replace(seen, breaches=(BREACH,))).answer.startswith("DOES NOT HOLD (PD assumed): ")
+    assert judge(replace(seen, breaches=(BREACH,))).answer.startswith("BROKEN (PD assumed): ")
     assert not any("leader throughout" in line for line in render(judge(seen)))
 
 

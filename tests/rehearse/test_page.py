@@ -8,11 +8,11 @@ import msgspec
 
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.page import RehearsalPage
-from mooring.rehearse.play import Play, everything_on
-from mooring.rehearse.snapshot.demo import demo_snapshot
-from mooring.sim.rig import Rig
+from mooring_lab.cli.rehearse import RehearsalPage
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.play import Play, everything_on
+from mooring_lab.rehearse.snapshot.load import demo_snapshot
+from mooring_lab.stage.rig import Rig
 
 
 class Watched(RehearsalPage):

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.rehearse.observer import Come, GonePod, StuckPod
-from mooring.rehearse.plan import last_line, moves, render
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.rehearse.sweep.baseline import BadBaselineError, compare, markdown, read
-from mooring.rehearse.sweep.sweep import Sweep, collect
+from mooring_lab.rehearse.observer import Come, GonePod, StuckPod
+from mooring_lab.rehearse.plan import last_line, moves, render
+from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.report import BadBaselineError, compare, markdown, read
+from mooring_lab.rehearse.sweep.sweep import Sweep, collect
 from tests.rehearse.test_outcome import CALM, WAITS, replace
 from tests.rehearse.test_play import play
 from tests.rehearse.test_sweep import LINE, _found

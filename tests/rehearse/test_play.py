@@ -13,16 +13,15 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.outcome import RehearsalOutcome
-from mooring.rehearse.play import everything_on, rehearse
-from mooring.rehearse.report import render
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.capture import shot
-from mooring.rehearse.snapshot.gather import gather
-from mooring.rehearse.snapshot.schema import KINDS, PdShot, PlacementShot, Snapshot, StoreShot
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.outcome import RehearsalOutcome
+from mooring_lab.rehearse.play import everything_on, rehearse
+from mooring_lab.rehearse.report import render
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.capture import gather, shot
+from mooring_lab.rehearse.snapshot.schema import KINDS, PdShot, PlacementShot, Snapshot, StoreShot
 
 
 def play(
@@ -79,8 +78,8 @@ def test_spot_nodes_that_just_go_take_an_all_spot_workload_down(demo: Snapshot) 
     outcome = play(demo, "spot-gone", unannounced=True)
     assert outcome.verdict == "broken"
     (down,) = outcome.played.breaches
-    assert (down.subject, down.rule, down.worst) == ("Deployment shop/api", "one replica", 0)
-    assert down.until_s == outcome.over_s
+    assert (down.subject, down.promise, down.worst) == ("Deployment shop/api", "one replica", 0)
+    assert down.until == outcome.over_s
     worst = {one.workload: (one.worst, one.at_end) for one in outcome.played.interrupted}
     assert worst["Deployment shop/web"] == (2, 5)
     assert worst["Deployment shop/pay"] == (4, 6)
@@ -90,7 +89,7 @@ def test_a_lost_rack_with_all_of_pd_and_tikv_loses_their_quorum(demo: Snapshot) 
     """O4: which quorum is lost, and that it is not over while the machines are away."""
     outcome = play(demo, "rack-lost 1")
     assert (outcome.verdict, outcome.over_s) == ("broken", None)
-    rules = {(one.subject, one.rule) for one in outcome.played.breaches}
+    rules = {(one.subject, one.promise) for one in outcome.played.breaches}
     assert ("StatefulSet tidb/demo-pd", "quorum") in rules
     (losses,) = outcome.played.regions
     assert losses.left_without_quorum == losses.regions == regions_of(demo)
@@ -340,9 +339,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import msgspec
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.play import everything_on, rehearse
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.play import everything_on, rehearse
 from mooring.process import logs
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config

@@ -2,13 +2,13 @@
 
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.outcome import Interrupted
-from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.rehearse.sweep.ranges import Run, over, ranges, render
-from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.outcome import Interrupted
+from mooring_lab.rehearse.play import Play, everything_on, rehearse
+from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.ranges import Run, over, ranges, render
 
 CONFIG = everything_on(Config())
 

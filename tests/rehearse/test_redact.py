@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.snapshot.gather import gather, start_time
-from mooring.rehearse.snapshot.redact import redact
-from mooring.rehearse.snapshot.schema import KINDS
-from mooring.sandbox.kubelet import START
+from mooring_lab.cluster.kubelet import START
+from mooring_lab.rehearse.snapshot.capture import gather, start_time
+from mooring_lab.rehearse.snapshot.redact import redact
+from mooring_lab.rehearse.snapshot.schema import KINDS
 
 SECRET = "s3cr3t"
 META = {"name": "web", "namespace": "shop", "uid": "u-1", "labels": {"app": "web"}}

@@ -8,13 +8,13 @@ import pytest
 from distributed import Client, LocalCluster
 
 import mooring
-from mooring.rehearse.events.failures import Failure, failures
-from mooring.rehearse.sweep.forks import Failed
-from mooring.rehearse.sweep.remote import run_on_dask
-from mooring.rehearse.sweep.sweep import Found, collect, run
-from mooring.sim.dask import DaskMismatchError, DaskUnreachableError, check
-from mooring.sim.whole import remote
-from mooring.sim.whole.seeds import SeedOptions, run_many
+from mooring_lab.rehearse.events.failures import Failure, failures
+from mooring_lab.rehearse.sweep.forks import Failed
+from mooring_lab.rehearse.sweep.remote import run_on_dask
+from mooring_lab.rehearse.sweep.sweep import Found, collect, run
+from mooring_lab.simulate import remote
+from mooring_lab.simulate.seeds import SeedOptions, run_many
+from mooring_lab.stage.dask import DaskMismatchError, DaskUnreachableError, check
 from tests.rehearse.test_sweep import PLAN, RULES, small
 
 
@@ -32,6 +32,7 @@ def kill_one(cluster: LocalCluster) -> Callable[[], None]:
     return lambda: os.kill(victim, signal.SIGKILL)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_midway_costs_nothing(cluster: LocalCluster, kill_one: Callable[[], None]) -> None:
     """O7: every event is played, and comes out as on one machine."""
     snapshot = small()
@@ -49,6 +50,7 @@ def test_a_worker_that_is_killed_midway_costs_nothing(cluster: LocalCluster, kil
     assert collect(snapshot, todo, there) == collect(snapshot, todo, here)
 
 
+@pytest.mark.nightly
 def test_seeds_of_the_simulation_too(cluster: LocalCluster, kill_one: Callable[[], None]) -> None:
     """O7: `mooring sim --seeds A..B --dask …`, one worker killed after the first seed: every result, as here."""
     options = SeedOptions(hours=0.05)
@@ -60,6 +62,7 @@ def test_seeds_of_the_simulation_too(cluster: LocalCluster, kill_one: Callable[[
     assert sorted(there, key=lambda one: one.seed) == list(run_many(range(1, 7), options))
 
 
+@pytest.mark.nightly
 def test_a_worker_with_another_mooring_is_named_before_anything_is_played(cluster: LocalCluster) -> None:
     """O7: the version there, the version here, and which worker; no worker at all is said too."""
     with Client(cluster.scheduler_address, set_as_default=False) as client:
@@ -80,6 +83,6 @@ def _set_version(version: str) -> None:
 
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """O7: the address is named."""
-    monkeypatch.setattr("mooring.sim.dask.CONNECT_S", 1)
+    monkeypatch.setattr("mooring_lab.stage.dask.CONNECT_S", 1)
     with pytest.raises(DaskUnreachableError, match=r"tcp://127\.0\.0\.1:9"):
         run_on_dask(small(), [], PLAN, "tcp://127.0.0.1:9", lambda *_: None)

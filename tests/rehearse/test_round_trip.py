@@ -10,24 +10,26 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestServer
 
+from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube import load as load_kubeconfig
 from mooring.clients.ports import RefusedError, UnansweredError
+from mooring.clients.registry.choose import open_registry
 from mooring.core.model.cluster import Key
-from mooring.demo.sandbox_stage import SandboxStage
-from mooring.process.assemble import capacity_rules, make_pd, make_registry
+from mooring.process.assemble import capacity_rules, make_pd
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import Options, acts
-from mooring.rehearse.outcome import RehearsalOutcome
-from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.capture import take
-from mooring.rehearse.snapshot.load import Loaded
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.http.facade import Facade
-from mooring.sandbox.pd.http import pd_app
-from mooring.sandbox.sabakan.http import sabakan_app
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.http.facade import Facade
+from mooring_lab.cluster.pd.http import pd_app
+from mooring_lab.cluster.sabakan.http import sabakan_app
+from mooring_lab.demo.sandbox_stage import SandboxStage
+from mooring_lab.rehearse.events.catalog import Options, acts
+from mooring_lab.rehearse.outcome import RehearsalOutcome
+from mooring_lab.rehearse.play import Play, everything_on, rehearse
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.capture import take
+from mooring_lab.rehearse.snapshot.load import Loaded
+from mooring_lab.rehearse.snapshot.schema import Snapshot
 
 CONFIG = everything_on(Config())
 
@@ -45,12 +47,15 @@ async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], N
         if cluster.sabakan is not None:
             server = await stack.enter_async_context(TestServer(sabakan_app(cluster.sabakan)))
             registry = str(server.make_url("")).rstrip("/")
+        connection = load_kubeconfig(str(directory / "kubeconfig"))
+        config = msgspec.structs.replace(CONFIG, sabakan_url=registry, pd=urls)
+        api = await stack.enter_async_context(HttpKubeApi(connection))
         return await take(
-            load_kubeconfig(str(directory / "kubeconfig")),
-            msgspec.structs.replace(CONFIG, sabakan_url=registry, pd=urls),
+            connection,
+            config,
             now=cluster.timeline.now(),
-            make_pd=make_pd(WallClock(), SystemChance()),
-            make_registry=make_registry,
+            make_pd=make_pd(WallClock(), SystemChance(), config, api),
+            make_registry=open_registry,
             progress=lambda _: between(),
         )
 
@@ -101,7 +106,7 @@ def _shapes(outcome: RehearsalOutcome) -> object:
     played = outcome.played
     return (
         [(one.workload, one.worst, one.at_end) for one in _by_name(outcome)],
-        sorted((one.rule, one.subject, one.worst) for one in played.breaches),
+        sorted((one.promise, one.subject, one.worst) for one in played.breaches),
         Counter((one.workload, one.how) for one in played.gone),
         Counter(one.workload for one in played.come),
         [(losses.without_leader > 0, losses.without_quorum, losses.away_at_once) for losses in played.regions],
@@ -174,3 +179,15 @@ def test_keys_of_pds_are_those_of_their_clusters(tmp_path: Path) -> None:
     (shot,) = asyncio.run(snapshot_of(cluster, tmp_path)).pds
     assert Key(shot.namespace, shot.cluster) == Key("tidb", "demo")
     assert sum(one.regions for one in shot.placements) == len(cluster.pd["tidb", "demo"].server.tikv.groups)
+
+
+def test_a_system_with_leaders_is_assumed_and_said_so(tmp_path: Path) -> None:
+    """O4, L1: nobody asked its etcd, so the answer says what is assumed; it is restarted with a hand-over all the same."""
+    cluster = Cluster(seed=3)
+    cluster.add_nodes(4)
+    cluster.stateful_set("data", "db", 3, annotations={"mooring.dev/leaders": "etcd"})
+    cluster.run_until_stable()
+    snapshot = asyncio.run(snapshot_of(cluster, tmp_path))
+    node = next(p["spec"]["nodeName"] for p in cluster.pods("data", "db"))
+    outcome = rehearse(snapshot, acts(["drain", node], snapshot, capacity_rules(CONFIG), Options()), CONFIG)
+    assert "(etcd assumed)" in outcome.answer and outcome.answer.startswith("HOLDS"), outcome.answer

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.snapshot import schema
-from mooring.rehearse.snapshot.schema import BadSnapshotError, Snapshot
+from mooring_lab.rehearse.snapshot import schema
+from mooring_lab.rehearse.snapshot.schema import BadSnapshotError, Snapshot
 
 
 def test_what_is_written_is_read_back(demo: Snapshot, tmp_path: Path) -> None:

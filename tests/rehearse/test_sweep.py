@@ -10,17 +10,17 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring.rehearse.events.catalog import BadEventError, acts
-from mooring.rehearse.events.failures import Failure, failures, scopes
-from mooring.rehearse.outcome import RehearsalOutcome
-from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.snapshot.schema import Snapshot
-from mooring.rehearse.sweep.broken import Broken
-from mooring.rehearse.sweep.forks import Failed, Task, play_each
-from mooring.rehearse.sweep.report import first_line, render
-from mooring.rehearse.sweep.running import Running
-from mooring.rehearse.sweep.sweep import Found, SweepPlan, collect, run, summary
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.rehearse.events.catalog import BadEventError, acts
+from mooring_lab.rehearse.events.failures import Failure, failures, scopes
+from mooring_lab.rehearse.outcome import RehearsalOutcome
+from mooring_lab.rehearse.play import Play, everything_on, rehearse
+from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.broken import Broken
+from mooring_lab.rehearse.sweep.forks import Failed, Task, play_each
+from mooring_lab.rehearse.sweep.report import first_line, render
+from mooring_lab.rehearse.sweep.running import Running
+from mooring_lab.rehearse.sweep.sweep import Found, SweepPlan, collect, run, summary
 from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())

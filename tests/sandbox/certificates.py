@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
-from mooring.sandbox.http.tls import Certificates
+from mooring_lab.cluster.http.tls import Certificates
 
 
 def make_certificates(directory: Path) -> Certificates:

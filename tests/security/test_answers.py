@@ -5,8 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
+from mooring.clients.kube import HttpKubeApi
+from mooring.clients.kube.config import Connection
 from mooring.clients.pd import answers
-from mooring.clients.pd.room import FORGET_S, MIB, MOST, AnswerRoom
+from mooring.clients.pd.room import FORGET_S, MAX_KEPT_BYTES, MIB, AnswerRoom
 from mooring.clients.ports import UnansweredError
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Gone, Seen
@@ -17,6 +19,7 @@ from mooring.core.world.world import World
 from mooring.process.assemble import make_pd
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.pd_directory import GONE, PdDirectory
+from mooring.process.settings.config import Config
 from tests.process.test_pds import Driver
 from tests.security.test_pd import Server
 
@@ -56,7 +59,7 @@ def test_all_answers_together_have_one_room():
     takes no more than its share is never refused."""
     room = AnswerRoom()
     kept = [room.take(Key("evil", f"c{n}"), path, 4 * MIB, 0.0) for n in range(20) for path in ("/stores", "/members")]
-    assert sum(kept) == MOST // (4 * MIB)
+    assert sum(kept) == MAX_KEPT_BYTES // (4 * MIB)
     assert room.take(Key("good", "demo"), "/stores", 4 * MIB, 0.0)
     assert not room.take(Key("evil", "c0"), "/stores", 5 * MIB, 0.0), "no more than the one before"
     assert room.take(Key("evil", "c0"), "/stores", 3 * MIB, 0.0)
@@ -68,7 +71,8 @@ async def test_a_look_at_a_pd_without_room_for_it_is_no_answer():
     """Through the client: `why` says that it is PD who says too much."""
     body = msgspec.json.encode({"stores": [STORE] * 9_999, "x": " " * (3 * MIB)})
     async with Server(body) as pd:
-        make = make_pd(WallClock(), SystemChance())
+        api = HttpKubeApi(Connection("http://127.0.0.1:9"))
+        make = make_pd(WallClock(), SystemChance(), Config(), api)
         drivers = [make(Key("evil", f"c{n}"), (pd.url,)) for n in range(12)]
         said = await asyncio.gather(*(driver.stores() for driver in drivers), return_exceptions=True)
         refused = [str(error) for error in said if isinstance(error, UnansweredError)]

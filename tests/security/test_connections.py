@@ -160,4 +160,4 @@ async def test_places_are_given_back():
 
 def test_the_room_is_enough_for_api_servers_and_not_for_the_memory():
     """300 KB each while they stand: all of one listener fit beside everything else; API servers keep 25 idle ones."""
-    assert listening.MOST // 2 >= 8 * 25 and listening.MOST * 310_000 < 192 << 20
+    assert listening.MAX_CONNECTIONS // 2 >= 8 * 25 and listening.MAX_CONNECTIONS * 310_000 < 192 << 20

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from mooring.capabilities.drain.detach import HASH, is_detached, mark_on
+from mooring.capabilities.drain.request import HASH, is_detached, request_of
 from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
@@ -14,7 +14,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, leaving, read_mark, read_marks, write_mark, write_marks
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template
+from mooring_lab.stage.scenarios.mix import NAMESPACE, left_behind, physical, slow_template
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 BEFORE = {"workload": "Deployment/shop/web", "workloadUID": "web-uid", HASH: "abc", "replicaSet": "web-abc"}
@@ -52,7 +52,7 @@ def test_a_decoy_in_another_namespace_replaces_nobody():
         index.observe(Change(Kind.POD, row.key, None, row), world)
     assert index.of(web) == (rows["ours"],)
     assert is_detached(rows["ours"]) and not is_detached(rows["elsewhere"])
-    assert mark_on(rows["copied"]) is None, "a template hands its annotations to every pod"
+    assert request_of(rows["copied"]) is None, "a template hands its annotations to every pod"
 
 
 @pytest.mark.parametrize("before", [{}, {"workload": ""}, {"workload": "x"}, {"workload": "a/b/c/d"}, {HASH: "abc"}])

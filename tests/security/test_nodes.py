@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, bring_up_to_date
-from mooring.capabilities.fleet.live.retirement.retire import EMPTIED
+from mooring.capabilities.fleet.live.retire import EMPTIED
 from mooring.capabilities.fleet.live.settling import claimed_twice, live_nodes
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.events import Seen
@@ -15,8 +15,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import RETIRING, Mark, write_mark
 from mooring.core.world.world import World
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import pods_on, roles_by_address, serial_of, set_state, stored, taints_of
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import pods_on, roles_by_address, serial_of, set_state, stored, taints_of
 from tests.capabilities.fleet.test_hostile import Bare, leaving, play
 
 GUARDED = "node-restriction.kubernetes.io/pci"

@@ -8,7 +8,8 @@ import pytest
 from mooring.capabilities.balance.foreign import steps_of
 from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
-from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
+from mooring.clients.registry.rows import InvalidMachinesError
+from mooring.clients.registry.sabakan.parse import parse_machines
 from mooring.clients.wire.placement import placement
 from mooring.clients.wire.quantity import share_of
 from mooring.core.model.marks import Mark, read_mark, read_marks, write_mark

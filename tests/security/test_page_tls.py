@@ -13,9 +13,9 @@ from cryptography import x509
 
 from mooring.clients.mooring import NoAnswerError, get, trusting
 from mooring.core.model.exits import UserError
-from mooring.lab.loopback import free_ports
 from mooring.process.serve import AddressTakenError, open_page
 from mooring.process.settings.config import Config, ConfigError, host_ports, resolve
+from mooring_lab.control.loopback import free_ports
 from tests.security.test_webhook import Issuer
 
 

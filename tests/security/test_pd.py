@@ -12,7 +12,7 @@ from aiohttp import web
 from mooring.clients.pd import answers
 from mooring.clients.pd.client import PdClient
 from mooring.clients.ports import RefusedError, UnansweredError
-from mooring.clients.sabakan.client import Sabakan
+from mooring.clients.registry.sabakan.client import Sabakan
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
 from mooring.core.model.instructions import (
@@ -24,7 +24,8 @@ from mooring.core.model.instructions import (
 )
 from mooring.core.model.marks import HANDOFF, PD_ENDPOINTS, Mark, write_marks
 from mooring.core.model.reasons import Reason
-from mooring.core.model.tidb import Store, TidbCluster
+from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.world.outside import Outside
 from mooring.process.act import Actor
 from mooring.process.clock import WallClock
 from mooring.process.pd_directory import endpoints, may_ask
@@ -255,6 +256,9 @@ class Pds:
     def given(self, _: Key) -> bool:
         return self._given
 
+    def sharing(self, _: Key) -> tuple:
+        return ()
+
     def may_write(self) -> bool:
         return True
 
@@ -313,3 +317,45 @@ def test_every_region_operator_asks_whose_stores_these_are():
             write = AddPdOperator(cluster=OURS, region_id=number, body=body)
             assert asyncio.run(act.carry_out(write)).reason is reason
     assert pd.changed == ["add_operator"] * 20
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_what_proves_itself_and_what_is_written_to_are_one_connection(closes):
+    """M1: a PD showed that it is the tenant's own and closed; the next connection led to another tenant's PD, which got
+    our write."""
+    stores = msgspec.json.encode({"stores": [{"store": {"id": 1, "address": "demo-tikv-0.demo-tikv-peer.tidb.svc:1"}}]})
+    connections = set()
+
+    class Proxy(Server):
+        async def _answer(self, request: web.Request) -> web.Response:
+            connections.add(request.transport)
+            return await super()._answer(request)
+
+    async with Proxy(stores, **({"Connection": "close"} if closes else {})) as pd:
+        driver = client(pd.url)
+        await driver.stores()
+        async with driver.one_connection():
+            assert (await driver.stores())[0].id == 1
+            if closes:
+                with pytest.raises(UnansweredError, match="closed the connection"):
+                    await driver.add_operator({"name": "x"})
+            else:
+                await driver.add_operator({"name": "x"})
+        await driver.stores()
+        await driver.close()
+    reads, write = ["GET /pd/api/v1/stores"], [] if closes else ["POST /pd/api/v1/operators"]
+    assert pd.asked == [*reads, *reads, *write, *reads]
+    assert closes or len(connections) == 2, "one of its own, and one beside it"
+
+
+def test_a_tenants_pd_that_says_anothers_cluster_id_takes_nobodys_place():
+    """E7: "one at a time" counts by PD's cluster id, which a tenant's PD can make up: between namespaces it counts only
+    where the PD that had it first lists a store of that cluster."""
+    looks = Outside()
+    victim, evil, real = Key("tidb", "demo"), Key("evil", "demo"), Key("more", "demo")
+    stores = tuple(Store(i, f"demo-tikv-0.demo-tikv-peer.{ns}.svc:20160") for i, ns in enumerate(("tidb", "more"), 1))
+    theirs = PdView((Store(1, "demo-tikv-0.demo-tikv-peer.evil.svc:20160"),), (), 1, 1, cluster_id=7)
+    looks.look(victim, PdView(stores, (), 1, 1, cluster_id=7), 1.0)
+    looks.look(evil, theirs, 2.0)
+    looks.look(real, PdView(stores, (), 1, 1, cluster_id=7), 3.0)
+    assert looks.by_pd == {7: {victim, real}} and looks.pd[evil].view.cluster_id == 0

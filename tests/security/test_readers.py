@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mooring.core.engine.why.unknown import nearest, unknown
+from mooring.core.engine.why.names import nearest, unknown
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, write_mark
 from mooring.core.model.spelling import did_you_mean
 from mooring.process.http import status
 from mooring.process.http.intake import LISTEN
-from mooring.rehearse.events.act import natural
-from mooring.sim.scenarios.mix import slow_template, switched_on
+from mooring_lab.rehearse.events.catalog import natural
+from mooring_lab.stage.scenarios.mix import slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.security.test_marks import mark
 

@@ -22,8 +22,8 @@ from mooring.core.model.tidb import PdPause, PdView, Peer, Region, Store, TidbCl
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
 from mooring.process.settings.config import Config
-from mooring.sandbox.pd.driver import SandboxPd
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.pd.driver import SandboxPd
+from mooring_lab.stage.rig import Rig
 from tests.sim.scenarios.restart import RestartScenario
 
 EVIL, GOOD = Key("evil", "demo"), Key("good", "demo")
@@ -38,7 +38,7 @@ class House:
         self.world, self.queue = World(), Queue(live_settings())
         clusters = tuple(TidbCluster(key.namespace, key.name, f"u-{key}", "1") for key in (EVIL, GOOD))
         self.world.apply(Listed(Kind.TIDB_CLUSTER, clusters))
-        self.balance = Balance(BalancePolicy(most_regions=MOST))
+        self.balance = Balance(BalancePolicy(most_regions=MOST, clusters=("*",)))
         (self.books,) = self.balance.indexes()
         self.world.register(self.books)
         self.notes = {}
@@ -186,7 +186,7 @@ def listed(*ranges):
         (listed(("", "10"), ("", "10")), "one after another"),
         (listed(("", ""), ("10", "20")), "one after another"),
         (listed(("10", "05")), "one after another"),
-        (listed(("10", "zz")), "a key that is none"),
+        (listed(("10", "zz")), "a region key that is not hex"),
     ],
 )
 def test_a_range_of_regions_is_as_was_asked_for(body, why):
@@ -212,7 +212,7 @@ def test_a_hand_over_goes_on_beside_a_pd_that_invents_regions(monkeypatch):
 
     monkeypatch.setattr(SandboxPd, "regions", endless)
     scenario = RestartScenario(regions=60)
-    policy = BalancePolicy(most_regions=5 * RANGE)
+    policy = BalancePolicy(most_regions=5 * RANGE, clusters=("*",))
     config = Config(features={"handoff": True, "balance": True}, policies=(HandoffPolicy(recheck_s=5.0), policy))
     rig = Rig(seed=1, config=config)
 

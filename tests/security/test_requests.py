@@ -8,44 +8,54 @@ import json
 import logging
 import socket
 import tracemalloc
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 import structlog
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from mooring.capabilities.home import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import TooManyError, read_preempt, read_request
+from mooring.core.model.limits import MIB
 from mooring.core.world.world import World
 from mooring.process import logs
 from mooring.process.extender import app_of
-from mooring.process.http.intake import LISTEN, MIB, BodyIntake
+from mooring.process.http.intake import LISTEN, BodyIntake
 from mooring.process.http.status import status_app
+from mooring.process.settings.config import BlackBoxSettings, Config
 
 SIZE = 12 * MIB
 NAMES = b'{"NodeNames":["",' + b'"",' * (SIZE // 3) + b'""]}'
 PLAIN = b'{"Pod":{"metadata":{"name":"web"}},"NodeNames":["n0","n1"]}'
 CRAFTED = {
-    "names": (read_request, NAMES),
-    "empty nodes": (read_request, b'{"Nodes":{"items":[' + b"{}," * (SIZE // 3) + b"{}]}}"),
-    "few enough values, too many nodes": (read_request, b'{"Nodes":{"items":[' + b"{}," * 2_000_000 + b"{}]}}"),
-    "numbers for nodes": (read_request, b'{"Nodes":{"items":[' + b"1," * (SIZE // 2) + b"1]}}"),
-    "shortest nodes": (read_request, b'{"Nodes":{"items":[' + b'{"metadata":0},' * (SIZE // 15) + b'{"metadata":0}]}}'),
-    "names beside a node": (read_request, b'{"Nodes":{"items":[{"metadata":{"name":"n"}}]},' + NAMES[1:]),
+    "names": (read_request, lambda: NAMES),
+    "empty nodes": (read_request, lambda: b'{"Nodes":{"items":[' + b"{}," * (SIZE // 3) + b"{}]}}"),
+    "few enough values, too many nodes": (read_request, lambda: b'{"Nodes":{"items":[' + b"{}," * 2_000_000 + b"{}]}}"),
+    "numbers for nodes": (read_request, lambda: b'{"Nodes":{"items":[' + b"1," * (SIZE // 2) + b"1]}}"),
+    "shortest nodes": (
+        read_request,
+        lambda: b'{"Nodes":{"items":[' + b'{"metadata":0},' * (SIZE // 15) + b'{"metadata":0}]}}',
+    ),
+    "names beside a node": (read_request, lambda: b'{"Nodes":{"items":[{"metadata":{"name":"n"}}]},' + NAMES[1:]),
     "labels": (
         read_request,
-        b'{"Pod":{"metadata":{"name":"x","labels":{' + b",".join(b'"%d":""' % i for i in range(900_000)) + b"}}}}",
+        lambda: (
+            b'{"Pod":{"metadata":{"name":"x","labels":{' + b",".join(b'"%d":""' % i for i in range(900_000)) + b"}}}}"
+        ),
     ),
-    "victims": (read_preempt, b'{"NodeNameToVictims":{"n":{"Pods":[' + b"{}," * (SIZE // 3) + b"{}]}}}"),
+    "victims": (read_preempt, lambda: b'{"NodeNameToVictims":{"n":{"Pods":[' + b"{}," * (SIZE // 3) + b"{}]}}}"),
 }
 
 
 @pytest.mark.parametrize("crafted", CRAFTED)
 def test_no_body_becomes_many_times_its_size(crafted):
     """H7: counted before it is decoded: 12 MiB take no more than 200 MiB, whatever they are made of."""
-    read, body = CRAFTED[crafted]
+    read, make = CRAFTED[crafted]
+    body = make()
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"no cluster|nodeCacheCapable|larger|not an object"):
@@ -178,6 +188,22 @@ async def test_the_page_answers_any_authorization_and_any_encoding():
             writer.close()
     finally:
         await runner.cleanup()
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("path", ["/api/v1/say/pod/a/b?at=1767261782.5", "/api/v1/blackbox", "/metrics"])
+async def test_another_sites_page_starts_no_replay(site, path):
+    """Issue 42: any page in a browser on this machine may send GETs to loopback. It could not read the answers, but each
+    started a replay. A link to the page itself opens it, and its own requests and those of commands are answered."""
+    replica = SimpleNamespace(config=Config(blackbox=BlackBoxSettings(dir="")), blackbox=None)
+    async with TestClient(TestServer(status_app(lambda: replica))) as client:
+        refused = await client.get(path, headers={"Sec-Fetch-Site": site})
+        assert refused.status == 403 and "open the page itself" in await refused.text()
+        linked = await client.get("/", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"})
+        assert linked.status == 200
+        for own in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}):
+            answer = await client.get("/api/v1/say/pod/a/b?at=1767261782.5", headers=own)
+            assert answer.status == 501, "there is no recording to replay"
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHos"], ids=["nothing", "half a request"])

@@ -4,11 +4,13 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+import pytest
+from msgspec.structs import replace as change
 
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.core.model.cluster import Node, Owner, Pod, PodShape, Toleration, Workload
+from mooring.core.model.cluster import Node, Owner, Pod, PodShape, Taint, Toleration, Workload
 from mooring.core.model.events import Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME, RESERVED_TAINT
@@ -22,7 +24,8 @@ SHAPE = PodShape(tolerations=(Toleration(RESERVED_TAINT, "Exists", "", "NoSchedu
 def pod(ordinal: int, node: str = "", uid: str = "", namespace: str = "shop") -> Pod:
     owner = Owner("StatefulSet", "db", "db-uid")
     name = f"db-{ordinal}"
-    return Pod(namespace, name, f"{name}-{node}{uid}", "1", SHAPE, owner=owner, node=node, created_at=NOW)
+    phase = "Running" if node else "Pending"
+    return Pod(namespace, name, f"{name}-{node}{uid}", "1", SHAPE, owner=owner, node=node, phase=phase, created_at=NOW)
 
 
 SIX = tuple(f"n{n}" for n in range(6))
@@ -55,7 +58,7 @@ def test_a_home_that_somebody_wrote_reserves_nothing():
     notes = home.evaluate("set/shop/db", world, queue, None, NOW).notes
     world.apply(Seen(Kind.POD, pod(0, uid="new")))
     (only,) = home.evaluate("set/shop/db", world, queue, notes, NOW).proposals
-    assert only.args["node"] == "n0"
+    assert only.payload.node == "n0"
 
 
 def test_reservations_are_counted_per_namespace_and_in_all():
@@ -80,4 +83,30 @@ def test_a_pod_that_takes_years_to_end_keeps_its_node_for_an_hour():
     gone = msgspec.structs.replace(pod(0, "n0"), deletion_at=NOW + 1e9)
     world.apply(Seen(Kind.POD, gone))
     (only,) = home.evaluate("set/shop/db", world, Queue(live_settings()), None, NOW).proposals
-    assert float(only.args["until"]) == NOW + 3600.0 + HomePolicy().hold_s
+    assert only.payload.until == NOW + 3600.0 + HomePolicy().hold_s
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "reserved"),
+    [
+        (Node("n0", "u", "2", ready="True", taints=(Taint("dedicated", "NoSchedule", "bank"),)), SHAPE, 0),
+        (Node("n0", "u", "2", ready="True", taints=(Taint("dedicated", "NoExecute", "bank"),)), SHAPE, 0),
+        (Node("n0", "u", "2", ready="True"), change(SHAPE, node_selector={"pool": "mine"}), 0),
+        (Node("n0", "u", "2", ready="True", labels={"pool": "mine"}), change(SHAPE, node_selector={"pool": "mine"}), 1),
+    ],
+)
+def test_a_node_that_a_pod_named_for_itself_is_not_reserved(node, shape, reserved):
+    """M3: with `spec.nodeName` and a long grace a tenant reserved others' dedicated nodes: only where kube-scheduler could
+    have put it, by its taints and the pod's own rules."""
+    world, home = stage({}), Home()
+    world.apply(Seen(Kind.NODE, node))
+    world.apply(Seen(Kind.POD, change(pod(0, "n0"), shape=shape, deletion_at=NOW + 600)))
+    assert len(home.evaluate("set/shop/db", world, Queue(live_settings()), None, NOW).proposals) == reserved
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Failed"])
+def test_a_node_where_a_pod_never_ran_is_not_reserved(phase):
+    """M3: a pod that names a full node itself is refused by the kubelet, where kube-scheduler would not have put it."""
+    world, home = stage({}), Home()
+    world.apply(Seen(Kind.POD, change(pod(0, "n0"), phase=phase, deletion_at=NOW + 600)))
+    assert home.evaluate("set/shop/db", world, Queue(live_settings()), None, NOW).proposals == ()

@@ -197,6 +197,17 @@ def test_an_open_webhook_port_is_a_visible_choice(capsys, monkeypatch, tmp_path,
     assert all("from" in rule for rule in webhook) == ("node_cidrs" in more or not webhook)
 
 
+@pytest.mark.parametrize("given", [("monitoring",), ("ops", "more"), ()])
+def test_only_prometheus_of_named_namespaces_reaches_the_metrics(given):
+    """Issue 42, low: with its label any pod of any namespace reached 8390."""
+    (made,) = network_policies(Install(image="x", prometheus_namespaces=given))
+    (rule,) = [rule for rule in ingress(made) if rule["ports"][0]["port"] == 8390]
+    strangers = [peer for peer in rule["from"] if "namespaceSelector" in peer]
+    named = [peer["namespaceSelector"]["matchExpressions"][0] for peer in strangers]
+    assert [one["values"] for one in named] == ([list(given)] if given else [])
+    assert all((one["key"], one["operator"]) == ("kubernetes.io/metadata.name", "In") for one in named)
+
+
 def ingress(made):
     return made["spec"]["ingress"] if made["kind"] == "NetworkPolicy" else []
 

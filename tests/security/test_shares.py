@@ -5,9 +5,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import data, integers, sampled_from
 
+from mooring.capabilities.drain.empty_node import Emptying, proposals
 from mooring.capabilities.drain.evict import node_cost
-from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.retirement.evict_pod import evict_operator
 from mooring.capabilities.handoff.operators import eviction_operator, restart_for
 from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.capabilities.home.capability import Home
@@ -15,6 +14,7 @@ from mooring.core.model.cluster import Key, Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store
 from mooring.core.queue import Queue
 from mooring.core.queue.audit import audit
@@ -35,7 +35,14 @@ def queue():
 
 def hand_over(cluster, ordinal):
     return eviction_operator(
-        cluster, f"{cluster.name}-tikv-{ordinal}", "uid", ordinal + 1, "none", "key", "", id_=f"{cluster}/{ordinal}"
+        cluster,
+        f"{cluster.name}-tikv-{ordinal}",
+        "uid",
+        ordinal + 1,
+        "none",
+        "",
+        str(cluster),
+        id_=f"{cluster}/{ordinal}",
     )
 
 
@@ -127,7 +134,7 @@ def moves(queue, namespace, numbers, node=""):
         cost = {f"workload/{namespace}/Deployment/app{n}": 1, "mix": 1, f"share/mix/{namespace}": 1}
         cost |= node_cost(node or f"n{n}", namespace)
         names = {"id": f"{namespace}/{n}", "subject": f"pod/{namespace}/{n}", "quota": namespace}
-        queue.submit(Operator(source="mix", kind="move-replica", phases=(cost, cost), **names))
+        queue.submit(Operator(source="mix", kind="replace-pod", phases=(cost, cost), **names))
 
 
 @pytest.fixture
@@ -264,7 +271,7 @@ def test_restarts_that_never_end_leave_the_node_to_others(queue, deadline):
     def restart(cluster):
         member = Pod(cluster.namespace, f"{cluster.name}-tikv-0", str(cluster), "1", PodShape(), node="n7")
         request = Request(key="key", value=DELETE_POD, deadline=deadline if cluster.namespace == "evil" else None)
-        operator = restart_for(cluster, member, request, Store(1, ""))
+        operator = restart_for(cluster, member, request, Store(1, ""), str(cluster))
         queue.submit(msgspec.structs.replace(operator, id=str(cluster)))
 
     for n in range(ELEVEN):
@@ -284,7 +291,8 @@ def test_pods_of_one_namespace_on_a_retiring_machine_stop_no_other(queue):
             mine = Owner("StatefulSet", "db", owner.uid)
             member = Pod(namespace, f"db-{n}", f"{namespace}-{n}", "1", PodShape(), owner=mine, node="n7")
             world.apply(Seen(Kind.POD, member))
-            operator = evict_operator(member, world, FleetPolicy(), "1", "retiring", NOW)
+        asked = Emptying(node="n7", source="fleet", reason=Reason.RETIRING, detail="retiring", since=NOW)
+        for n, operator in enumerate(proposals(asked, world, NOW)):
             queue.submit(msgspec.structs.replace(operator, id=f"{namespace}/{n}"))
 
     leave("evil", 2 * ELEVEN)

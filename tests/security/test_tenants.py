@@ -7,8 +7,8 @@ import pytest
 
 from mooring.capabilities.mix.labels import AFFINITY, MODE
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import slow_template, switched_on
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.stage.scenarios.mix import slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 EVIL, GOOD = "evil", "good"
@@ -56,15 +56,15 @@ async def slow_beside_it(stage: Stage) -> None:
 
 
 async def blocked(stage: Stage) -> None:
-    """Moves that a budget blocks."""
-    await deployed(stage, 1, switched_on("all-in-spot"), 2.0, budget=1)
+    """Moves that a budget blocks, with the replacement Ready beside the pod, too."""
+    await deployed(stage, 1, switched_on("all-in-spot"), 2.0, budget=2)
     for name in NAMES:
         relabel(stage, EVIL, name, "all-in-on-demand")
 
 
 async def blocked_beside_it(stage: Stage) -> None:
     leave_open(stage, "s0")
-    await deployed(stage, 1, switched_on("all-in-spot"), 2.0, budget=1)
+    await deployed(stage, 1, switched_on("all-in-spot"), 2.0, budget=2)
     leave_open(stage)
     for name in NAMES:
         relabel(stage, EVIL, name, "all-in-on-demand")

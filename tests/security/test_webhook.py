@@ -5,15 +5,18 @@ import ssl
 import time
 
 import aiohttp
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from mooring.capabilities.mix.admission.reviews import BadReviewError, eviction_request, pod_request
 from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
+from mooring.process.admission import reviewer
 from mooring.process.admission.certificates import Material, advance
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.server import LeaderForwarder, WebhookServer
+from mooring.process.admission.server import LARGEST, LeaderForwarder, WebhookServer
 from mooring.process.http.intake import BodyIntake
 from tests.process.http.test_webhook import Stand, pod_review, serving
 
@@ -112,7 +115,7 @@ async def test_the_issuer_of_our_own_certificate_vouches_for_no_api_server():
             assert (status, "webhook-client-ca" in said) == (403, True)
 
 
-@pytest.mark.parametrize(("size", "status"), [(9 << 20, 413), (3 << 20, 503)])
+@pytest.mark.parametrize(("size", "status"), [(4 << 20, 413), (3 << 20, 503)])
 async def test_bodies_are_bounded_one_by_one_and_together(size, status):
     """Twelve bodies of 60 MiB held 726 MB: one has a limit, all of the process have a budget."""
     stand = Stand(advance(None, ["127.0.0.1"], time.time()))
@@ -133,3 +136,65 @@ async def _posted(stand: Stand, body) -> int:
         session.post(f"https://127.0.0.1:{stand.server.port}/admit/pods", data=body, ssl=stand.trust) as answer,
     ):
         return answer.status
+
+
+def review(pod: bytes) -> bytes:
+    head = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","namespace":"shop","object":'
+    return head + pod + b"}}"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        b'{"spec":{"tolerations":[' + b"{}," * 900_000 + b"{}]}}",
+        b'{"spec":{"tolerations":[' + b'{"key":"a"},' * 100_000 + b"{}]}}",
+        b'{"metadata":{"labels":{' + b",".join(b'"%d":"aaaaaaaaaaaa"' % n for n in range(60_000)) + b"}}}",
+    ],
+)
+def test_dense_reviews_are_refused(pod):
+    """H6: eight anonymous reviews full of empty tolerations took 1,135 MB. None is decoded, or none is kept."""
+    assert len(pod) < LARGEST
+    with pytest.raises(BadReviewError):
+        pod_request(review(pod))
+
+
+def test_a_large_honest_review_passes():
+    """H6: a pod with 256 KiB of annotations and all their managedFields is an ordinary one."""
+    notes = {f"example.com/note-{n}": "x" * 200 for n in range(1000)}
+    managed = [
+        {"fieldsV1": {"f:metadata": {"f:annotations": {f"f:example.com/note-{n}": {} for n in range(1000)}}}}
+    ] * 9
+    pod = msgspec.json.encode({"metadata": {"annotations": notes, "managedFields": managed}, "spec": {}})
+    assert pod_request(review(pod)).object.metadata.annotations == notes
+
+
+class Lines:
+    """A logger that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warning(self, *said: object, **more: object) -> None:
+        self.said.append(f"{said} {more}")
+
+    exception = warning
+
+
+@pytest.mark.parametrize("kind", ["pods", "evictions"])
+async def test_a_review_writes_little_into_the_log(monkeypatch, kind):
+    """L1: one anonymous request wrote 8 MB of log: the name in it is quoted shortly, and nothing in it is obeyed."""
+    stand, lines = Stand(advance(None, ["127.0.0.1"], time.time()), leads=False), Lines()
+    stand.reviewer._now = iter(range(0, 1000, 20)).__next__
+    stand.ready = False  # nothing is known yet of what it names
+    monkeypatch.setattr(reviewer, "log", lines)
+    asked = pod_review()
+    asked["request"]["name"] = "\x1b[2J" + "x" * (1 << 19)
+    await getattr(stand.reviewer, kind)(msgspec.json.encode(asked))
+    assert lines.said and sum(map(len, lines.said)) < 1000
+    assert "x1b" not in str(lines.said)
+
+
+def test_dense_reviews_of_evictions_are_refused_too():
+    """H6 and the gate's own rules: the same limits, since the port is the same."""
+    with pytest.raises(BadReviewError):
+        eviction_request(review(b'{"deleteOptions":{"x":[' + b"{}," * 500_000 + b"{}]}}"))

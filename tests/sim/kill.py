@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 
 
 class KillScenario(Protocol):

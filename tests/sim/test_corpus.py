@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.core.engine.repetition import Repetitions
-from mooring.sim.whole.plan import Plan
-from mooring.sim.whole.simulation import simulate
+from mooring.core.engine.schedule import Repetitions
+from mooring_lab.simulate.plan import Plan
+from mooring_lab.simulate.simulation import simulate
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 
@@ -25,4 +25,4 @@ def test_without_the_guard_the_circle_is_found(monkeypatch):
     monkeypatch.setattr(Repetitions, "back_off_until", lambda *_: None)
     failure = simulate(msgspec.json.decode(file.read_bytes(), type=Plan)).failure
     assert failure is not None
-    assert failure.invariant == "operators per subject and minute"
+    assert failure.promise == "operators per subject and minute"

@@ -4,43 +4,46 @@ from typing import Any
 
 import msgspec
 
+from mooring.capabilities.drain import gate
 from mooring.capabilities.home import verbs
 from mooring.capabilities.home.choice import HomeChoice
 from mooring.capabilities.mix import capability
 from mooring.capabilities.mix.rebalance import diagnosis
-from mooring.capabilities.mix.rebalance.case import NOTHING_WRONG
+from mooring.capabilities.mix.rebalance.diagnosis import NOTHING_WRONG
 from mooring.capabilities.mix.targets import Mode, Target
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
-from mooring.sandbox.pd import requests
-from mooring.sim.rig import Rig
-from mooring.sim.whole.build import build
-from mooring.sim.whole.plan import App, Deed, Plan, Tidb, draw_plan
-from mooring.sim.whole.simulation import Result, Simulation, simulate
+from mooring_lab.cluster.pd import requests
+from mooring_lab.simulate.build import build
+from mooring_lab.simulate.plan import Action, App, Plan, Tidb, draw_plan
+from mooring_lab.simulate.simulation import Result, Simulation, simulate
+from mooring_lab.stage.rig import Rig
 
 
-def plan_of(features: tuple[str, ...], *deeds: Deed, apps: tuple[App, ...] = (), tidbs: tuple[Tidb, ...] = ()) -> Plan:
+def plan_of(
+    features: tuple[str, ...], *actions: Action, apps: tuple[App, ...] = (), tidbs: tuple[Tidb, ...] = ()
+) -> Plan:
     drawn = draw_plan(3, hours=0.1, features=features)
     shape = msgspec.structs.replace(drawn.shape, apps=apps, tidbs=tidbs, replicas=1, spots=6)
-    return msgspec.structs.replace(drawn, shape=shape, deeds=deeds)
+    return msgspec.structs.replace(drawn, shape=shape, actions=actions)
 
 
 def broken(result: Result) -> str:
-    return result.failure.invariant if result.failure is not None else ""
+    return result.failure.promise if result.failure is not None else ""
 
 
 ROLLED = plan_of(
-    ("home",), Deed(60.0, "tidb-rollout", 0.0, 0.5), tidbs=(Tidb(name="demo", tikv=1, tidb=3, regions=20),)
+    ("home",), Action(60.0, "tidb-rollout", 0.0, 0.5), tidbs=(Tidb(name="demo", tikv=1, tidb=3, regions=20),)
 )
 SPOT_SET = plan_of(
     ("mix",),
-    Deed(60.0, "notice-to-all", 0.0, 0.0),
+    Action(60.0, "notice-to-all", 0.0, 0.0),
     apps=(App(name="db", kind="StatefulSet", replicas=5, mode="all-in-spot", start_s=20.0),),
 )
 WEB = plan_of(
     ("mix",),
-    Deed(60.0, "mode-change", 0.0, 0.0),  # to all-in-on-demand
+    Action(60.0, "mode-change", 0.0, 0.0),  # to all-in-on-demand
     apps=(App(name="web", kind="Deployment", replicas=4, mode="custom", custom="2"),),
 )
 
@@ -71,7 +74,7 @@ def test_a_notice_lasts_beyond_its_machine_only_under_our_cordon_with_a_deadline
     """M8: a taint does not say when the machine goes. Seen late, it counts from then on, and the last call comes when the
     machine has stopped; a machine that stopped without a word is no excuse."""
     sim = Simulation(SPOT_SET)
-    cluster, noticed = sim.rig.cluster, sim.watch.noticed
+    cluster, noticed = sim.stage.cluster, sim.watch.noticed
 
     def cordoned(node: str, **mark: Any) -> None:
         text = write_mark(Mark(operator="", reason="notice", step="Cordon", since=0.0, node=node, **mark))
@@ -89,12 +92,12 @@ def test_a_notice_lasts_beyond_its_machine_only_under_our_cordon_with_a_deadline
             cluster.cloud.take(node)
         assert [noticed(f"late-{n}") for n in range(4)] == [True, False, False, False]
 
-    sim.rig.play(scenario)
+    sim.stage.play(scenario)
 
 
 def test_an_on_demand_replica_that_goes_at_the_floor_is_found(monkeypatch):
     """M5: housekeeping takes on-demand pods of a workload that asks for all of them."""
-    quiet = msgspec.structs.replace(WEB, deeds=())
+    quiet = msgspec.structs.replace(WEB, actions=())
     assert broken(simulate(quiet)) == ""
     plan, no_floor = diagnosis.plan, Target(Mode.ALL_IN_SPOT)
 
@@ -136,6 +139,23 @@ def test_an_eviction_that_begins_again_and_again_is_found():
         assert sim.failure is None
         circle("demo")
         assert sim.failure is not None
-        assert sim.failure.invariant == "evictions per store and minute"
+        assert sim.failure.promise == "evictions per store and minute"
 
-    sim.rig.play(scenario)
+    sim.stage.play(scenario)
+
+
+def test_a_pod_that_the_gate_lets_go_too_soon_is_found(monkeypatch):
+    """D1, D2: `kubectl drain` of every node, with a TiKV and a Deployment of mix with one replica; then a gate that says
+    of everything that it is prepared."""
+    drains = (Action(30.0 + number, "drain", number / 20, 0.0) for number in range(0, 20, 4))
+    plan = plan_of(
+        ("drain", "handoff", "mix"),
+        *drains,
+        tidbs=(Tidb(name="demo", tikv=3),),
+        apps=(App(name="web", kind="Deployment", replicas=1, mode="all-in-on-demand", start_s=20.0),),
+    )
+    kept = simulate(plan)
+    assert broken(kept) == ""
+    assert kept.coverage["eviction-judged"] and kept.coverage["eviction-by-others-held"]
+    monkeypatch.setattr(gate, "prepared", lambda *_: True)
+    assert broken(simulate(plan))[:2] in {"D1", "D2"}

@@ -1,12 +1,18 @@
 """Worked example 7 of the one queue, and an outside that is late, dead or both: never two members away."""
 
+from functools import cache
+
 import pytest
 
 from mooring.core.engine.invariants import broken
 from tests.sim.kill import undisturbed
 from tests.sim.scenarios.restart import RestartScenario
 
-WRITES = len(undisturbed(RestartScenario((0, 1))).writes)
+
+@cache
+def writes() -> int:
+    """Played when it is needed: collecting the tests takes long enough."""
+    return len(undisturbed(RestartScenario((0, 1))).writes)
 
 
 class Play:
@@ -62,7 +68,7 @@ def hold_at(rig, number, resume_after_s):
 @pytest.mark.parametrize("resume_after_s", [14.0, 40.0, 90.0])
 def test_two_leaders_for_a_moment(resume_after_s):
     """Worked example 7: the old leader stalls at any write and goes on while another leads: never two members away."""
-    for number in range(1, WRITES + 1):
+    for number in range(1, writes() + 1):
         play = Play()
 
         async def trouble(rig, play=play, number=number):
@@ -107,7 +113,7 @@ def test_watch_that_is_half_a_minute_late():
 @pytest.mark.parametrize("down_s", [3.0, 30.0])
 def test_api_server_dead_midway(down_s):
     """E5: dead for a while right after any write: the replica steps down if it must, and ends the same."""
-    for number in range(1, WRITES + 1):
+    for number in range(1, writes() + 1):
         play = Play()
 
         async def trouble(rig, play=play, number=number):

@@ -10,6 +10,7 @@ from mooring.core.model.descriptor import Descriptor
 #: Name → where its descriptor is; imported when it is asked for.
 CAPABILITIES: Final[dict[str, str]] = {
     "balance": "mooring.capabilities.balance.descriptor",
+    "drain": "mooring.capabilities.drain.descriptor",
     "fleet": "mooring.capabilities.fleet.descriptor",
     "handoff": "mooring.capabilities.handoff.descriptor",
     "home": "mooring.capabilities.home.descriptor",
@@ -36,11 +37,6 @@ def descriptors() -> Iterator[Descriptor]:
     return (descriptor(name) for name in names())
 
 
-def phrases() -> Mapping[str, tuple[str, str]]:
-    """Kind of operator → what it is doing, and what ends it."""
-    return {kind: words for one in descriptors() for kind, words in one.phrases.items()}
-
-
 def limits() -> Mapping[str, tuple[int | None, str]]:
     """Kind of target → its limit, and what it stands for."""
     return {kind: limit for one in descriptors() for kind, limit in one.limits.items()}
@@ -54,6 +50,11 @@ def uncapped() -> tuple[str, ...]:
 def serving(what: str, on: Container[str]) -> bool:
     """Does one of the features that are on serve this?"""
     return any(what in one.serves for one in descriptors() if one.name in on)
+
+
+def hooks(on: Container[str]) -> frozenset[str]:
+    """What the API server asks of us: about pods and workloads, about evictions. Nothing: no webhook is served."""
+    return frozenset(what for what in ("webhook", "gate") if serving(what, on))
 
 
 def server_of(what: str) -> Descriptor:

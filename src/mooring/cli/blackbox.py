@@ -53,7 +53,7 @@ def pull(
         header = RecordingFile(target).header
         whole = True
     except BadRecordingError as error:
-        raise UserError(f"what was answered is not a recording: {error}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"what was answered is not a recording: {error}", Exit.UNREACHABLE) from None
     finally:
         if not whole:
             target.unlink(missing_ok=True)
@@ -73,8 +73,8 @@ def redact(
     """Take out of a recording what others need not see.
 
     There is no Secret, environment, argument or image in one. Logins in URLs and bearer tokens are taken out of every
-    text; with --names every word that Mooring does not use itself is replaced by a pseudonym, the same everywhere. What
-    was written is replayed: exits 0 when it is still equal, 1 when it is not, and says where.
+    text; with --names names, IP addresses and every word that Mooring does not use itself are replaced by pseudonyms,
+    the same everywhere. What was written is replayed: exits 0 when it is still equal, 1 when it is not, and says where.
 
     Example: mooring blackbox redact mooring.blackbox --to report.blackbox
 
@@ -99,7 +99,7 @@ def redact(
         note(
             f"mooring: it does not replay equal any more, from turn {different.turn} on: mooring replay {to} says where"
         )
-        return Exit.NOT_AS_IT_SHOULD_BE
+        return Exit.CHECK_FAILED
     note(f"mooring: it replays equal: {replay.instructions} instructions in {replay.turns} turns")
     return Exit.DONE
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connect, settings
-from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.output import Format, Output, note, print_json, print_text
 from mooring.cli.server import Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -60,7 +60,7 @@ def cleanup(
         print_json({"dry_run": dry_run, "found": found.done, "failed": found.failed, "kept": found.kept})
     else:
         for line in found.done:
-            print(line)
+            print_text(line)
         for line in found.kept:
             note(f"kept: {line}")
         for line in found.failed:
@@ -68,7 +68,7 @@ def cleanup(
         if not found.done and not found.failed:
             whose = f"nothing that {' or '.join(feature)} began is still there"
             note(whose if feature else "leftovers: none")
-    return Exit.NOT_AS_IT_SHOULD_BE if found.failed else Exit.DONE
+    return Exit.CHECK_FAILED if found.failed else Exit.DONE
 
 
 async def _cleanup(config: "Config", features: frozenset[str], server: str, *, yes: bool) -> "Cleaned":

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from mooring.cli.output import print_text
+
 app = App(name="completion")
 
 
@@ -22,13 +24,13 @@ def completion(
     """
     from mooring.cli import app as whole
 
-    print(whole.generate_completion(shell=shell))
+    print(whole.generate_completion(shell=shell))  # noqa: T201 - a script of ours, with tabs
 
 
 def kubectl() -> None:
     """`kubectl_complete-mooring WORDS… LAST`: a candidate a line, then what the shell may add (4: no files)."""
     *before, last = sys.argv[1:] or [""]
-    print("\n".join([*candidates(before, last), ":4"]))
+    print_text("\n".join([*candidates(before, last), ":4"]))
 
 
 def candidates(before: list[str], last: str) -> list[str]:

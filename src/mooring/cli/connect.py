@@ -38,7 +38,7 @@ OnlyNamespace = Annotated[
 ]
 Pd = Annotated[tuple[str, ...], Parameter(help="NAMESPACE/CLUSTER=URL[,URL…]: where a cluster's PD is; may repeat.")]
 ConfigFile = Annotated[str, Parameter(help="The settings file that `mooring run` gets, YAML or JSON.")]
-Features = Annotated[str, Parameter(help="NAME=true|false,…: home, handoff, mix, fleet, balance.")]
+Features = Annotated[str, Parameter(help="NAME=true|false,…: home, handoff, mix, fleet, balance, drain.")]
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def reaching(hint: str = "") -> Iterator[None]:
     except KubeconfigError as error:
         raise UserError(f"{error}{more}") from None
     except PortError as error:
-        raise UserError(f"the cluster does not answer: {error}{more}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"the cluster does not answer: {error}{more}", Exit.UNREACHABLE) from None
 
 
 def connection_of(kubeconfig: str, context: str) -> "Connection":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines
+from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines, print_text
 from mooring.cli.server import DEFAULT, Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -62,19 +62,19 @@ def doctor(
     except ConfigError as error:
         findings = [ill("settings", "MO801", "settings are valid", str(error), "mooring config")]
         _print(findings, output, short=short)
-        return Exit.NOT_AS_IT_SHOULD_BE
+        return Exit.CHECK_FAILED
     address = server or os.environ.get("MOORING_SERVER", DEFAULT)
     findings = _until_well(lambda: asyncio.run(_examine(resolved, pre, service_account, address)), wait, strict=strict)
     bad = failed(findings, strict=strict)
     if fix:
-        from mooring.install.doctor.script import script
+        from mooring.install.doctor.text import script
 
-        print("\n".join(script(findings, _blocked(server))))
+        print_text("\n".join(script(findings, _blocked(server))))
     else:
         _print(findings, output, short=short)
     if any(f.code == "MO101" for f in bad):
-        return Exit.COULD_NOT_LOOK
-    return Exit.NOT_AS_IT_SHOULD_BE if bad else Exit.DONE
+        return Exit.UNREACHABLE
+    return Exit.CHECK_FAILED if bad else Exit.DONE
 
 
 def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: bool) -> "list[Finding]":
@@ -115,15 +115,12 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
 
 
 def _meaning(code: str) -> int:
-    from mooring.install.doctor import codes, see
-    from mooring.install.doctor.codes import DOCS
+    from mooring.install.doctor import codes, meaning
 
     found = codes().get(code.upper())
     if found is None:
         raise UserError(f"no code {code!r}; there are {', '.join(codes())}")
-    print(f"{code.upper()}: {found}")
-    if DOCS.exists():
-        note(see(code.upper()))
+    print_text(f"{code.upper()}: {found}\n\n{meaning(code.upper())}")
     return Exit.DONE
 
 

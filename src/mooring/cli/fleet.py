@@ -2,24 +2,23 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import App, Parameter
 
 from mooring.capabilities.fleet.planner.decide import decide, write_cluster
 from mooring.capabilities.fleet.planner.diff import ClusterDifference, differences
-from mooring.capabilities.fleet.planner.files.document import encode_yaml
-from mooring.capabilities.fleet.planner.files.plan_text import COLUMNS, change_rows, plan_lines
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
 from mooring.capabilities.fleet.planner.problem import INVALID_INPUT
 from mooring.cli import fleet_settings, fleet_show
-from mooring.cli.output import note, print_json, print_table
-from mooring.clients.sabakan.parse import parse_date
+from mooring.cli.output import note, print_json, print_table, print_text
+from mooring.clients.registry.rows import parse_date
+from mooring.clients.wire.document import encode_yaml
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.fleet import inputs
 
@@ -47,7 +46,7 @@ class PlanInput:
         Path,
         Parameter(help="cluster.yml with one control-plane node and at least one worker node, without addresses."),
     ]
-    machines: Annotated[Path, Parameter(help="What sabakan answers to searchMachines, or the bare list of machines.")]
+    machines: Annotated[Path, Parameter(help="A list of machines, or what sabakan answers to searchMachines.")]
     constraints: Annotated[
         Path | None,
         Parameter(help="control-plane-count (1), minimum-workers (1), maximum-workers (0: none), as JSON or YAML."),
@@ -60,7 +59,10 @@ class PlanInput:
         bool, Parameter(negative="", help="The template has changed: keep the nodes, write them again.")
     ] = False
     now: Annotated[str | None, Parameter(help="Plan as of this moment (RFC 3339), e.g. 2026-04-01T00:00:00Z.")] = None
-    wait_retired: Annotated[float, Parameter(help="Seconds a worker stays RETIRED before it is removed.")] = 300.0
+    wait_retired: Annotated[
+        float,
+        Parameter(help="Seconds a worker stays RETIRED before it is removed (where the list has RETIRED machines)."),
+    ] = 300.0
     when_short: Annotated[
         WhenShort,
         Parameter(help="Constraints that cannot be met: fail and change nothing, or proceed with what can be done."),
@@ -153,6 +155,27 @@ def _print(
         sys.stdout.write(encode_yaml(msgspec.to_builtins(whole)))
 
 
+COLUMNS: Final = ("CHANGE", "ADDRESS", "SERIAL", "RACK", "ROLE", "WHY")
+
+
+def plan_lines(plan: ClusterPlan) -> Iterator[str]:
+    """The action in figures, then every constraint that it cannot meet."""
+    planes, workers = len(plan.control_planes), len(plan.workers)
+    yield f"{plan.action.value}: {planes} control planes, {workers} workers, {len(plan.changes)} changes"
+    for short in plan.unmet:
+        yield f"unmet: {short.constraint} wants {short.wanted}, has {short.have}"
+
+
+def change_rows(plan: ClusterPlan) -> list[tuple[str, ...]]:
+    machines = {one.address: one.machine for one in plan.assignments if one.machine is not None}
+    rows: list[tuple[str, ...]] = []
+    for change in plan.changes:
+        machine = machines.get(change.address)
+        where = ("", "") if machine is None else (str(machine.rack), machine.role)
+        rows.append((change.change.value, change.address, change.serial, *where, change.why))
+    return rows
+
+
 def _print_table(result: ClusterPlan, found: list[ClusterDifference] | None) -> None:
     if result.error is not None:
         return
@@ -160,7 +183,7 @@ def _print_table(result: ClusterPlan, found: list[ClusterDifference] | None) -> 
         note(line)
     if found is not None:
         for difference in found:
-            print(difference.line())
+            print_text(difference.line())
         return
     if rows := change_rows(result):
         print_table(COLUMNS, rows)

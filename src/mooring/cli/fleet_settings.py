@@ -1,9 +1,12 @@
-"""`mooring fleet set-… enable disable confirm-removal cke-integration`: what the loop works from."""
+"""`mooring fleet set KEY`, `enable`, `disable`, `confirm-removal`, `cke-integration`: what the loop works from."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from cyclopts import App, Parameter
@@ -14,25 +17,61 @@ from mooring.capabilities.fleet.planner.current import parse_cluster
 from mooring.capabilities.fleet.planner.files.document import decode_document
 from mooring.capabilities.fleet.planner.files.template import parse_template
 from mooring.capabilities.fleet.planner.problem import ErrorCode
-from mooring.cli.fleet_store import Where, talk
+from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
 from mooring.cli.output import note
-from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
+from mooring.clients.ports import NotFoundError
 from mooring.core.model.exits import UserError
-from mooring.process.fleet.inputs import good
+from mooring.process.fleet.inputs import good, machines
 from mooring.process.fleet.store import FleetStore, read_text
 
+T = TypeVar("T")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Which cluster, and where in it."""
+
+    kubeconfig: Kubeconfig = ""
+    context: Context = ""
+    namespace: OwnNamespace = "mooring-system"
+
+
+def talk(where: Where, what: Callable[[FleetStore], Awaitable[T]]) -> T:
+    """One conversation with the cluster; everything that may go wrong becomes a message and an exit code."""
+
+    async def whole() -> T:
+        async with connect(where.kubeconfig, where.context) as api:
+            try:
+                return await what(FleetStore(api, where.namespace))
+            except NotFoundError as error:
+                raise UserError(
+                    f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
+                ) from None
+
+    return asyncio.run(whole())
+
+
 HERE = Where()
-Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
-Limits = Annotated[Path, Parameter(help="The constraints, as YAML or JSON.")]
-Variables = Annotated[Path, Parameter(help="A JSON object with having and notHaving.")]
+#: Of a list of machines in the settings: a ConfigMap holds 1 MiB.
+_MOST_BYTES = 700 << 10
+
+
+class FleetKey(StrEnum):
+    """What `mooring fleet get` and `set` know."""
+
+    TEMPLATE = settings.TEMPLATE
+    CONSTRAINTS = settings.CONSTRAINTS
+    VARIABLES = settings.VARIABLES
+    URL = settings.URL
+    MACHINES = settings.MACHINES
+    CLUSTER = "cluster"
 
 
 def register(app: App) -> None:
     """Add these commands to `mooring fleet`."""
-    for function in (
-        *(set_url, set_template, set_constraints, set_variables, set_cluster),
-        *(enable, disable, confirm_removal, cke_integration),
-    ):
+    app.command(set_, name="set")
+    for function in (enable, disable, confirm_removal, cke_integration):
         app.command(function, name=function.__name__.replace("_", "-"))
 
 
@@ -41,66 +80,101 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-def set_url(
-    url: Annotated[str, Parameter(help="http:// or https:// address of sabakan.")], /, *, where: Where = HERE
+def set_(
+    key: Annotated[FleetKey, Parameter(help="What to set.")],
+    value: Annotated[str, Parameter(help="A file; for url an address.")],
+    /,
+    *,
+    quorum_is_lost: Annotated[
+        bool, Parameter(negative="", help="cluster: replace half of the control planes or more.")
+    ] = False,
+    where: Where = HERE,
 ) -> None:
-    """Say where sabakan answers.
+    """Set what the loop works from; it is checked first.
 
-    Example: mooring fleet set-url http://10.0.0.1:10080
+    template: a cluster.yml with one control-plane node and at least one worker node, without addresses.
 
-    Example: mooring fleet set-url http://10.0.0.1:10080 --context prod
+    constraints: control-plane-count, minimum-workers and maximum-workers, as YAML or JSON.
+
+    url: where the registry answers: http://10.0.0.1:10080 (sabakan), netbox+https://netbox.example.com, or a list of
+    machines: file:///etc/mooring/machines.yaml, https://example.com/machines.yaml.
+
+    machines: a list of machines, YAML or JSON, where there is no registry. It takes the place of the url.
+
+    variables: the query, a JSON object in the registry's own words: having and notHaving for sabakan (a key left out
+    keeps its default), filters for NetBox.
+
+    cluster: the cluster.yml in use, to adopt a cluster that is there or to fix one. Checked against constraints and
+    quorum.
+
+    Example: mooring fleet set template template.yml
+
+    Example: mooring fleet set url http://10.0.0.1:10080 --context prod
+
+    Example: ckecli cluster get > cluster.yml && mooring fleet set cluster cluster.yml
     """
-    from mooring.clients.sabakan.client import graphql_url
+    if quorum_is_lost and key is not FleetKey.CLUSTER:
+        raise UserError(f"--quorum-is-lost is for `mooring fleet set cluster`, not for {key.name.lower()}")
+    match key:
+        case FleetKey.CLUSTER:
+            _set_cluster(Path(value), where, quorum_is_lost=quorum_is_lost)
+        case FleetKey.URL:
+            _check_url(value)
+            talk(where, lambda store: store.set(**{settings.URL: value, settings.MACHINES: None}))
+        case FleetKey.MACHINES:
+            text = read_text(Path(value))
+            _check_machines(text, value)
+            talk(where, lambda store: store.set(**{settings.MACHINES: text, settings.URL: None}))
+        case FleetKey.VARIABLES:
+            text = read_text(Path(value))
+            _check_variables(text, value, talk(where, FleetStore.data).get(settings.URL, ""))
+            _set(where, key, text)
+        case _:
+            text = read_text(Path(value))
+            for remark in _remarks(key, text, value):
+                note(f"note: {remark}")
+            _set(where, key, text)
+
+
+def _check_url(url: str) -> None:
+    from mooring.clients.registry.choose import check_url
 
     try:
-        graphql_url(url)
+        check_url(url)
     except ValueError as error:
         raise UserError(str(error)) from None
-    _set(where, settings.URL, url)
 
 
-def set_template(file: Template, /, *, where: Where = HERE) -> None:
-    """Set the template: cluster.yml with one control-plane node and at least one worker node, without addresses.
-
-    Example: mooring fleet set-template template.yml
-
-    Example: mooring fleet set-template template.yml -n mooring-system
-    """
-    text = read_text(file)
-    document = good(decode_document(text.encode(), str(file), ErrorCode.INVALID_TEMPLATE))
-    for remark in good(parse_template(document, str(file))).notes:
-        note(f"note: {remark}")
-    _set(where, settings.TEMPLATE, text)
+def _remarks(key: FleetKey, text: str, file: str) -> tuple[str, ...]:
+    """What is odd about it; what is wrong is a `UserError`."""
+    match key:
+        case FleetKey.TEMPLATE:
+            document = good(decode_document(text.encode(), file, ErrorCode.INVALID_TEMPLATE))
+            return good(parse_template(document, file)).notes
+        case _:
+            return good(read_constraints(text)).notes
 
 
-def set_constraints(file: Limits, /, *, where: Where = HERE) -> None:
-    """Set control-plane-count, minimum-workers and maximum-workers, as YAML or JSON.
+def _check_variables(text: str, file: str, url: str) -> None:
+    from mooring.clients.registry.choose import check_query
 
-    Example: mooring fleet set-constraints constraints.yml
-
-    Example: mooring fleet set-constraints constraints.json --context prod
-    """
-    text = read_text(file)
-    for remark in good(read_constraints(text)).notes:
-        note(f"note: {remark}")
-    _set(where, settings.CONSTRAINTS, text)
-
-
-def set_variables(file: Variables, /, *, where: Where = HERE) -> None:
-    """Set `having` and `notHaving` of the search; a key left out keeps its default.
-
-    Example: mooring fleet set-variables variables.json
-
-    Example: mooring fleet set-variables variables.json --context prod
-    """
-    text = read_text(file)
     try:
-        check_variables(msgspec.json.decode(text))
+        check_query(url, msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError) as error:
         raise UserError(f"{file}: not JSON: {error}") from None
-    except InvalidVariablesError as error:
+    except ValueError as error:
         raise UserError(f"{file}: {error}") from None
-    _set(where, settings.VARIABLES, text)
+
+
+def _check_machines(text: str, file: str) -> None:
+    if len(text.encode()) > _MOST_BYTES:
+        raise UserError(f"{file}: more than {_MOST_BYTES >> 10} KiB do not fit into a ConfigMap: serve it at a URL")
+    found = machines(Path(file), datetime.now(UTC).timestamp())
+    if not found:
+        raise UserError(f"{file}: lists no machine")
+    for one in found:
+        if one.problem or not one.address:
+            note(f"note: left out: {one.serial or one.address}: {one.problem or 'no address'}")
 
 
 def enable(*, where: Where = HERE) -> None:
@@ -147,19 +221,7 @@ def confirm_removal(
     note(f"confirmed: {', '.join(confirmed)}")
 
 
-def set_cluster(
-    file: Annotated[Path, Parameter(help="A cluster.yml, with addresses.")],
-    /,
-    *,
-    quorum_is_lost: Annotated[bool, Parameter(negative="", help="Replace half of the control planes or more.")] = False,
-    where: Where = HERE,
-) -> None:
-    """Set the cluster by hand: to adopt one that is there, or to fix one. Checked against constraints and quorum.
-
-    Example: mooring fleet set-cluster cluster.yml
-
-    Example: ckecli cluster get > cluster.yml && mooring fleet set-cluster cluster.yml
-    """
+def _set_cluster(file: Path, where: Where, *, quorum_is_lost: bool) -> None:
     document = good(decode_document(read_text(file).encode(), str(file), ErrorCode.INVALID_CLUSTER))
     current = good(parse_cluster(document, str(file)))
     now = datetime.now(UTC).timestamp()

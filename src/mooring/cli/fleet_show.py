@@ -1,20 +1,23 @@
-"""`mooring fleet get-… status history`: what the loop works from, and what it has stored."""
+"""`mooring fleet get KEY`, `status`, `history`: what the loop works from, and what it has stored."""
 
+import http.client
 import sys
+import urllib.error
+import urllib.request
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, history_row, status_lines
-from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, history_row, status_lines, with_running
+from mooring.capabilities.fleet.planner.files.document import decode_document
 from mooring.capabilities.fleet.planner.problem import ErrorCode
-from mooring.cli.fleet_store import Where, talk
+from mooring.cli.fleet_settings import FleetKey, Where, talk
 from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
+from mooring.cli.server import Reach, Server, ask
+from mooring.clients.wire.document import encode_yaml
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.fleet.inputs import good
-from mooring.process.fleet.registry import cke_is_on, registry_machines
 from mooring.process.fleet.store import FleetStore
 
 HERE = Where()
@@ -22,81 +25,45 @@ HERE = Where()
 
 def register(app: App) -> None:
     """Add these commands to `mooring fleet`."""
-    for function in (get_url, get_template, get_constraints, get_variables, get_cluster, status, history):
-        app.command(function, name=function.__name__.replace("_", "-"))
+    for function in (get, status, history):
+        app.command(function)
 
 
-class ClusterFormat(StrEnum):
+class GetFormat(StrEnum):
     YAML = "yaml"
     JSON = "json"
 
 
-def get_url(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
-    """Print where sabakan is asked.
-
-    Example: mooring fleet get-url
-
-    Example: mooring fleet get-url -o json
-    """
-    _print(where, settings.URL, output)
-
-
-def get_template(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
-    """Print the template as it was set.
-
-    Example: mooring fleet get-template > template.yml
-
-    Example: mooring fleet get-template -o json
-    """
-    _print(where, settings.TEMPLATE, output)
-
-
-def get_constraints(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
-    """Print the constraints as they were set.
-
-    Example: mooring fleet get-constraints
-
-    Example: mooring fleet get-constraints -o json
-    """
-    _print(where, settings.CONSTRAINTS, output)
-
-
-def get_variables(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
-    """Print the variables of the search as they were set.
-
-    Example: mooring fleet get-variables
-
-    Example: mooring fleet get-variables -o json
-    """
-    _print(where, settings.VARIABLES, output)
-
-
-def get_cluster(
+def get(
+    key: Annotated[FleetKey, Parameter(help="What to print.")],
+    /,
     *,
-    cke_metrics: Annotated[str, Parameter(help="CKE's /metrics: asked whether its own integration is on.")] = "",
+    cke_metrics: Annotated[
+        str, Parameter(help="cluster: CKE's /metrics, asked whether its own integration is on.")
+    ] = "",
     output: Annotated[
-        ClusterFormat, Parameter(name=["--output", "-o"], help="yaml for CKE, json for scripts.")
-    ] = ClusterFormat.YAML,
+        GetFormat, Parameter(name=["--output", "-o"], help="yaml: as it was set, or as CKE reads it; json for scripts.")
+    ] = GetFormat.YAML,
     where: Where = HERE,
 ) -> None:
-    """Print the stored cluster as cluster.yml, for CKE: what is decided *and* released, not what is planned.
+    """Print what the loop works from, as it was set, or the cluster it has stored.
 
-    Refused (exit 3) while CKE's own sabakan integration is on: two generators would fight over one file.
+    cluster is what is decided *and* released, not what is planned: a cluster.yml for CKE. Refused (exit 3) while CKE's
+    own sabakan integration is on: two generators would fight over one file.
 
-    Example: mooring fleet get-cluster -o json
+    Example: mooring fleet get template > template.yml
 
-    Example: mooring fleet get-cluster > cluster.yml && ckecli cluster set cluster.yml
+    Example: mooring fleet get cluster > cluster.yml && ckecli cluster set cluster.yml
     """
+    if key is not FleetKey.CLUSTER:
+        _print(where, key, output)
+        return
     if cke_metrics and cke_is_on(cke_metrics):
         raise UserError(f"{cke_metrics}: CKE's own sabakan integration is on (ckecli sabakan disable)", Exit.REFUSED)
-
-    async def go(store: FleetStore) -> tuple[dict[str, Any], list[str]]:
-        return await store.released(registry_machines)
-
-    document, gone = talk(where, go)
+    document, gone = talk(where, FleetStore.released)
     if gone:
-        note(f"note: not in the registry, written without labels: {', '.join(gone)}")
-    if output is ClusterFormat.JSON:
+        note(f"note: never listed by the registry, written without labels: {', '.join(gone)}")
+    if output is GetFormat.JSON:
         print_json(document)
     else:
         sys.stdout.write(encode_yaml(document))
@@ -105,8 +72,10 @@ def get_cluster(
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def status(*, output: Output = Format.TABLE, where: Where = HERE) -> int:
-    """Show what is set, what is stored, and what it waits for. Exit 1 when something needs a person.
+def status(*, server: Server = "", output: Output = Format.TABLE, where: Where = HERE) -> int:
+    """Show what is set, what is stored, what the running Mooring makes of it, and the repair queue.
+
+    Exit 1 when something needs a person. Where no running Mooring answers, what is stored is shown all the same.
 
     Example: mooring fleet status
 
@@ -114,19 +83,32 @@ def status(*, output: Output = Format.TABLE, where: Where = HERE) -> int:
     """
 
     found = talk(where, FleetStore.status)
+    try:
+        running = ask(Reach(server, where.kubeconfig, where.context, where.namespace), "/api/v1/fleet")
+    except UserError as error:
+        if server:
+            raise
+        running = None
+        note(f"note: what is stored alone: {str(error).splitlines()[0]}")
+    found = with_running(found, running)
     if output is Format.JSON:
         print_json(found)
     else:
         print_lines(status_lines(found))
     for finding in found["findings"]:
         note(f"mooring: finding: {finding}")
-    return Exit.NOT_AS_IT_SHOULD_BE if found["findings"] else Exit.DONE
+    return Exit.CHECK_FAILED if found["findings"] else Exit.DONE
 
 
-def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
-    """List the stored revisions, the newest last: when, what for, and which machines.
+def history(
+    *,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="Every change with its reason.")] = False,
+    output: Output = Format.TABLE,
+    where: Where = HERE,
+) -> None:
+    """List the stored revisions, the newest last, a line each: when, what for, and how many machines.
 
-    Example: mooring fleet history
+    Example: mooring fleet history --all
 
     Example: mooring fleet history -o json
     """
@@ -135,18 +117,45 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     if output is Format.JSON:
         print_json(entries)
         return
-    print_table(HISTORY_COLUMNS, map(history_row, entries))
+    print_table(HISTORY_COLUMNS, (history_row(entry, every=every) for entry in entries))
 
 
-def _print(where: Where, key: str, output: Format) -> None:
+def _print(where: Where, key: FleetKey, output: GetFormat) -> None:
     """The text as it was set, or what it says as JSON."""
 
     text = talk(where, FleetStore.data).get(key, "")
     if not text:
-        raise UserError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
-    if output is Format.JSON:
+        raise UserError(f"{key} is not set", Exit.CHECK_FAILED)
+    if output is GetFormat.JSON:
         print_json(
-            text if key == settings.URL else good(decode_document(text.encode(), key, ErrorCode.INVALID_TEMPLATE))
+            text if key is FleetKey.URL else good(decode_document(text.encode(), key, ErrorCode.INVALID_TEMPLATE))
         )
         return
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def cke_is_on(metrics: str) -> bool:
+    """Whether CKE's own sabakan integration generates the cluster."""
+    try:
+        return _generates(metrics)
+    except OSError as error:
+        raise UserError(f"--cke-metrics {metrics}: {error}", Exit.UNREACHABLE) from None
+    except ValueError as error:
+        raise UserError(f"--cke-metrics {metrics}: {error}") from None
+
+
+def _generates(url: str) -> bool:
+    """CKE shows this metric on its leader, and only while its integration is on.
+
+    ValueError: the address is none. OSError: it did not answer.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must be an http:// or https:// address")
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 — the scheme is checked above
+            return b"\ncke_sabakan_integration_timestamp_seconds" in b"\n" + answer.read()
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+    except http.client.HTTPException as error:
+        raise ConnectionError(str(error)) from None

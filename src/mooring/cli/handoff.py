@@ -37,7 +37,7 @@ def status(
         wanted = f"{namespace}/{cluster}" if namespace and "/" not in cluster else cluster
         answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == wanted]
         if not answer["clusters"]:
-            raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.CHECK_FAILED)
     if output is Format.JSON:
         print_json(answer)
         return

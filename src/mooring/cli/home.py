@@ -1,11 +1,12 @@
 """`mooring home`: where members belong, and the kube-scheduler configuration that makes a scheduler ask."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, OnlyNamespace, connect
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_json, print_table, print_text
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import UserError
 from mooring.core.model.times import time_of_day
@@ -61,6 +62,7 @@ def scheduler_config(
     ] = "mooring-system",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
+    to: Annotated[str, Parameter(help="Write it into this file instead, readable by its owner alone.")] = "",
     output: Annotated[str, Parameter(name=["--output", "-o"], help="yaml or json.")] = "yaml",
 ) -> None:
     """Print a KubeSchedulerConfiguration for a kube-scheduler that asks Mooring.
@@ -82,12 +84,20 @@ def scheduler_config(
         )
     except schedulerconfig.TooOldError as error:
         raise UserError(str(error)) from None
-    if output == "json":
+    if output == "json" and not to:
         print_json(document)
         return
     import yaml
 
-    print(yaml.safe_dump(document, sort_keys=False), end="")
+    text = yaml.safe_dump(document, sort_keys=False)  # JSON is YAML, too
+    if not to:
+        print_text(text, end="")
+        return
+    try:
+        Path(to).touch(mode=0o600)
+        Path(to).write_text(text)
+    except OSError as error:
+        raise UserError(f"--to {to}: {error.strerror or error}; give a file in a directory that is there") from None
 
 
 def _ask_version(kubeconfig: str, context: str) -> str:

@@ -1,15 +1,16 @@
 """`mooring manifests`: everything that installs Mooring, as YAML for kubectl."""
 
 import asyncio
+import shutil
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 import mooring
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
-from mooring.cli.numbers import Whole
-from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.output import Format, Output, Whole, note, print_json
 from mooring.core.model.exits import UserError
 
 app = App(name="manifests")
@@ -33,9 +34,24 @@ def manifests(
     webhook_open_to_all: Annotated[
         bool, Parameter(negative="", help="Let every pod reach the webhook: the cluster is not asked for API servers.")
     ] = False,
+    prometheus_namespaces: Annotated[
+        str, Parameter(help="Namespace[,namespace…] where Prometheus runs: it reaches the metrics from there alone.")
+    ] = "monitoring",
+    agent: Annotated[
+        bool, Parameter(negative="", help="The DaemonSet that reads the cloud's interruption notices, too.")
+    ] = False,
     http_tls_secret: Annotated[str, Parameter(help="A Secret with tls.crt and tls.key: else self-signed.")] = "",
+    pd_client_secrets: Annotated[
+        str, Parameter(help="NAMESPACE/SECRET[,…] for PDs over TLS, as tidb/demo-cluster-client-secret: may be read.")
+    ] = "",
+    scheduler_image: Annotated[
+        str, Parameter(help="With home: also a second kube-scheduler that asks it, of this image (name its version).")
+    ] = "",
     rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     network_policy: Annotated[bool, Parameter(negative="", help="Only the network policy: API servers moved.")] = False,
+    files: Annotated[
+        str, Parameter(help="Only write the Helm chart, the alerts and the dashboard into this new directory.")
+    ] = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     output: Output = Format.TABLE,
@@ -46,24 +62,41 @@ def manifests(
     feature that is to be on: what is not named is off, and without its rights. With mix, the cluster of the kubeconfig
     is asked where its API servers are: the network policy lets only these reach the webhook.
 
-    Example: mooring manifests --features handoff=true --image registry.example/mooring:0.2.0 | kubectl apply -f -
+    Example: mooring manifests --features handoff=true --image registry.example/mooring:0.3.0 | kubectl apply -f -
 
-    Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
+    Example: mooring manifests --features home=true --scheduler-image registry.k8s.io/kube-scheduler:v1.36.3
+
+    Example: mooring manifests --files mooring-files && helm install mooring mooring-files/chart/mooring
     """
+    if files:
+        _write(files)
+        return
     from msgspec.structs import replace
 
+    from mooring.capabilities.registry import serving
     from mooring.install import manifests as made
+    from mooring.install.scheduler import version_of
+    from mooring.process.settings.features import OBSERVE
 
     on = made.checked(features, replicas, namespace)
+    if scheduler_image:
+        version_of(scheduler_image)
+        if not serving("extender", on):
+            raise UserError("--scheduler-image: only home answers schedulers; add --features home=true")
     install = made.Install(
         image=image,
         namespace=namespace,
-        features=on,
+        features=frozenset(on),
+        observing=frozenset(name for name, switch in on.items() if switch == OBSERVE),
         replicas=replicas,
         sabakan_url=sabakan_url,
-        node_cidrs=tuple(filter(None, (cidr.strip() for cidr in node_cidrs.split(",")))),
+        node_cidrs=_listed(node_cidrs),
         webhook_open_to_all=webhook_open_to_all,
+        prometheus_namespaces=_listed(prometheus_namespaces),
         http_tls_secret=http_tls_secret,
+        scheduler_image=scheduler_image,
+        pd_client_secrets=made.secrets_of(pd_client_secrets),
+        agent=agent,
     )
     kinds = (made.RIGHTS if rights else frozenset()) | (made.NETWORK if network_policy else frozenset())
     remark = ""
@@ -72,6 +105,24 @@ def manifests(
         install = replace(install, api_servers=found)
         note(remark := made.remark(install, why))
     _print(made.manifests(install, kinds), remark, output)
+
+
+def _listed(given: str) -> tuple[str, ...]:
+    return tuple(filter(None, (one.strip() for one in given.split(","))))
+
+
+def _write(directory: str) -> None:
+    """As a wheel has them, or a checkout."""
+    here = Path(__file__).parents[1] / "install" / "files"
+    source = here if here.exists() else Path(__file__).parents[3] / "deploy"
+    try:
+        for name in ("chart", "monitoring"):
+            shutil.copytree(source / name, Path(directory) / name)
+    except OSError as error:
+        raise UserError(
+            f"--files {directory}: {error.strerror or error}; give a directory that is not there yet"
+        ) from None
+    note(f"mooring: chart, alerts and dashboard are in {directory}")
 
 
 def _print(objects: list[dict[str, Any]], remark: str, output: Format) -> None:

@@ -7,18 +7,20 @@ from cyclopts import App, Parameter
 
 from mooring.capabilities.mix.report_text import (
     POD_COLUMNS,
+    POLICY_COLUMNS,
     WORKLOAD_COLUMNS,
     node_line,
     pod_row,
+    policy_row,
     slots_text,
     workload_lines,
     workload_row,
 )
+from mooring.capabilities.mix.worth import last_line
 from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
-from mooring.cli.numbers import Whole
-from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
+from mooring.cli.output import Format, Output, Whole, note, print_json, print_lines, print_table, print_text
 from mooring.cli.server import HERE, Reach, ask
-from mooring.core.engine.why.typed import namespace_of, workload_typed
+from mooring.core.engine.why.names import namespace_of, workload_typed
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
@@ -82,6 +84,35 @@ def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output
         note("no workload has the label vacant.io/optimize-scheduling")
         return
     print_table(WORKLOAD_COLUMNS, map(workload_row, answer["workloads"]))
+    if not namespace:
+        print_lines(["", last_line(answer["worth"])])
+
+
+@app.command
+def policies(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+    """List the workloads that `mix.policies` select, what each gets, and why: the policy, or its own labels.
+
+    A policy with `observe: true` only shows here what it would give.
+
+    Example: mooring mix policies
+
+    Example: mooring mix policies -n shop -o json
+    """
+    answer = ask(reach, "/api/v1/mix")
+    found = [w for w in answer["workloads"] if w["policy"] and namespace in {"", w["namespace"]}]
+    found.sort(key=lambda w: (answer["policies"].index(w["policy"]), w["namespace"], w["name"], w["kind"]))
+    if output is Format.JSON:
+        rows = [{key: w[key] for key in ("policy", "kind", "namespace", "name", "gives", "because")} for w in found]
+        print_json({"policies": answer["policies"], "workloads": rows})
+        return
+    if not answer["policies"]:
+        note("there are no mix.policies in the settings (docs/mix.md): only labels switch workloads on")
+        return
+    for name in answer["policies"]:
+        if not any(w["policy"] == name for w in found):
+            note(f"policy {name} is the first to select no workload{f' in {namespace}' if namespace else ''}")
+    if found:
+        print_table(POLICY_COLUMNS, map(policy_row, found))
 
 
 @app.command
@@ -118,12 +149,12 @@ def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{kind}/{space}/{name}", missing="it is not there")
         except UserError as error:
-            if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
+            if error.code is not Exit.CHECK_FAILED:
                 raise
         else:
             return answer
     what = f"there is no {' or '.join(kinds)} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
-    raise UserError(f"{what}; `mooring mix status` lists them", Exit.NOT_AS_IT_SHOULD_BE)
+    raise UserError(f"{what}; `mooring mix status` lists them", Exit.CHECK_FAILED)
 
 
 @app.command
@@ -151,12 +182,12 @@ def release(
         print_json({"undone": found, "failed": failed, "dry_run": dry_run})
     else:
         for line in found:
-            print(line)
+            print_text(line)
         for line in failed:
             note(f"not done: {line}")
         if not found and not failed:
             note("leftovers: none")
-    return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
+    return Exit.CHECK_FAILED if failed else Exit.DONE
 
 
 async def _release(kubeconfig: str, context: str, namespace: str, *, dry_run: bool) -> tuple[list[str], list[str]]:

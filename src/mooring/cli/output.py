@@ -5,13 +5,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from mooring.core.model.times import clock
 from mooring.process.terminal.wrap import COMMANDS, LAST_COLUMN, block, folded, plain, under_its_label
@@ -20,8 +20,8 @@ from mooring.process.terminal.wrap import COMMANDS, LAST_COLUMN, block, folded, 
 COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
 #: A command of ours inside a sentence; not the word in "by mooring" or "mooring-system".
 _OURS: Final = re.compile(
-    r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|fleet|handoff|home|lab|manifests|mix|"
-    r"queue|rehearse|replay|run|sandbox|sim|top|why)\b)"
+    r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|drain|fleet|handoff|home|lab|maintain|"
+    r"manifests|mix|pause|queue|rehearse|replay|restart|resume|run|sandbox|sim|top|why)\b)"
 )
 
 
@@ -32,6 +32,26 @@ class Format(StrEnum):
 
 #: The `-o / --output` of every reading command.
 Output = Annotated[Format, Parameter(name=["--output", "-o"], help="How to print: table for people, json for scripts.")]
+
+
+#: The colours that this package writes itself.
+_PAINT: Final = re.compile("(\x1b\\[(?:0|1|" + "|".join(COLOURS.values()) + ")m)")
+
+
+def print_text(text: str = "", *, end: str = "\n", stream: TextIO | None = None) -> None:
+    """The one way to a terminal for text, whoever wrote it: no control character gets through but our own colours."""
+    parts = _PAINT.split(text) if "\x1b" in text else [text]
+    said = "".join(part if number % 2 else plain(part) for number, part in enumerate(parts))
+    print(said, end=end, file=stream or sys.stdout)
+
+
+def plain_values(value: Any) -> Any:
+    """An answer whose texts are drawn by rich, which lets every control character through."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {key: plain_values(one) for key, one in value.items()}
+    return [plain_values(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def print_json(value: Any) -> None:
@@ -47,24 +67,24 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     if room is not None and left + min(widths[-1], LAST_COLUMN) > room:
         for row in shown:
-            print("\n".join(block(columns, row, room)), end="\n\n")
+            print_text("\n".join(block(columns, row, room)), end="\n\n")
         return
     last = None if room is None else max(1, room - left)
     head = "  ".join(column.ljust(wide) for column, wide in zip(columns, widths, strict=True)).rstrip()
-    print(f"\x1b[1m{head}\x1b[0m" if coloured() else head)
+    print_text(f"\x1b[1m{head}\x1b[0m" if coloured() else head)
     for row in shown:
         parts = textwrap.wrap(row[-1], last) if last is not None and len(row[-1]) > last else [row[-1]]
         cells = [cell.ljust(wide) for cell, wide in zip(row[:-1], widths[:-1], strict=True)]
-        print("  ".join((*cells, parts[0])).rstrip())
+        print_text("  ".join((*cells, parts[0])).rstrip())
         for part in parts[1:]:
-            print(" " * left + part)
+            print_text(" " * left + part)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Text that is laid out already: where there is an edge, wrapped at words under its label; commands stay whole."""
     room = width()
     for line in "\n".join(lines).split("\n"):
-        print(line if room is None else "\n".join(under_its_label(line, room)))
+        print_text(line if room is None else "\n".join(under_its_label(line, room)))
 
 
 def runnable(text: str) -> str:
@@ -90,10 +110,10 @@ def note(message: str) -> None:
     room = width(sys.stderr)
     for line in runnable(plain(message)).split("\n"):
         if room is None or line.lstrip().startswith(COMMANDS):
-            print(line, file=sys.stderr)
+            print_text(line, stream=sys.stderr)
             continue
         for part in folded(line, room, " " * (len(line) - len(line.lstrip()))):
-            print(part, file=sys.stderr)
+            print_text(part, stream=sys.stderr)
 
 
 def width(stream: TextIO | None = None) -> int | None:
@@ -118,20 +138,53 @@ def painted(text: str, state: str) -> str:
 
 
 class Progress:
-    """One line on a terminal, written over; nothing into a pipe."""
+    """A line or some on a terminal, written over; nothing into a pipe."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()
+        self._drawn = 0
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """Each cut at the edge, so that as many are there as were written."""
+        if self._on:
+            self.clear()
+            room = (width(sys.stderr) or 80) - 1
+            print("\n".join(plain(line)[:room] for line in lines), end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._drawn = len(lines)
 
     def show(self, at_s: float, words: str) -> None:
         self.line(f"{clock(int(at_s))}  {words}", stay=True)
 
     def line(self, words: str, *, stay: bool = False) -> None:
         if self._on:
-            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{plain(words)}", end="", file=sys.stderr, flush=True)  # noqa: T201
             if not stay:
                 self.clear()
 
     def clear(self) -> None:
         if self._on:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+            print(f"\r{up}\x1b[J", end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._drawn = 0
+
+
+def whole(_: Any, tokens: Sequence[Token]) -> int:
+    text = tokens[0].value
+    if not re.fullmatch(r"[-+]?[0-9]{1,30}", text, re.ASCII):
+        raise ValueError(f"{text!r} is not a whole number such as 3")
+    return int(text)
+
+
+#: An `int` that is taken as it is written: the parser's own would make 2 of 1.5.
+Whole = Annotated[int, Parameter(converter=whole)]
+
+
+def processes(kind: Any, tokens: Sequence[Token]) -> int:
+    number = whole(kind, tokens)
+    if number < 0:
+        raise ValueError(f"{number} processes are not possible; 0 means one per core")
+    return number
+
+
+#: How many run at a time; 0: one per core.
+Jobs = Annotated[int, Parameter(converter=processes)]

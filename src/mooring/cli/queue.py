@@ -1,13 +1,124 @@
-"""`mooring queue`: what waits and what runs, one row each."""
+"""`mooring queue`: what waits and what runs; recorded operators through the queue; PD's old limits as its settings."""
 
-from typing import Any
+import sys
+from math import inf
+from pathlib import Path
+from typing import IO, Annotated, Any
 
-from cyclopts import App
+import msgspec
+from cyclopts import App, Parameter
 
 from mooring.cli.connect import OnlyNamespace
-from mooring.cli.output import Format, Output, note, painted, print_json, print_table, width
-from mooring.cli.queue_replay import migrate, replay
+from mooring.cli.output import Format, Output, note, painted, print_json, print_table, print_text, width
 from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.exits import UserError
+
+#: A file to read; `-` is stdin.
+Readable = Annotated[Path, Parameter(allow_leading_hyphen=True)]
+
+
+def replay(
+    events: Readable,
+    *,
+    config: Annotated[Path | None, Parameter(name="--config")] = None,
+    output: Output = Format.JSON,
+) -> None:
+    """Play a recorded stream of operators through the queue and print what becomes of each.
+
+    One JSON object a line in, one a line out; lines that make no sense are `ignored` with a reason (in words on
+    stderr) and the replay goes on. End a recording with a `state` line to see who waits, and why.
+
+    Example: mooring queue replay events.jsonl --config limits.yml | grep rejected
+
+    Example: mooring queue replay events.jsonl -o table
+
+    Parameters
+    ----------
+    events
+        A file with one event a line, in time order; `-` reads stdin.
+    config
+        The settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
+        SchedulerMaxWaitingOperator, CooldownSeconds, ReplaceLowerPriority) as JSON or YAML;
+        null is unlimited, 0 is paused.
+    output
+        JSON, one object a line, or a table for people.
+    """
+    from mooring.capabilities.registry import limits
+    from mooring.core.queue.config import QueueConfigError, Settings, parse, with_targets
+    from mooring.core.queue.replay import QueueReplay, in_words
+
+    settings = with_targets(Settings(), limits(), ())
+    if config is not None:
+        try:
+            settings = parse(_load(config), settings)
+        except QueueConfigError as error:
+            raise UserError(f"{config}: {error}") from error
+    number = 0
+    player = QueueReplay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
+    encode = msgspec.json.Encoder().encode
+    with _open(events) as lines:
+        for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
+            for record in player.line(line):
+                if output is Format.JSON:
+                    sys.stdout.buffer.write(encode(record) + b"\n")
+                else:
+                    print_text(in_words(record).decode())
+    sys.stdout.flush()
+    if player.unread and player.queue.now == -inf:
+        raise UserError(f"{events}: no line of it is an event; `mooring queue replay --help` shows one")
+
+
+def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
+    """Turn PD's old limits into the five settings of the queue, each with its reason.
+
+    Takes what `pd-ctl config show` (or `GET /pd/api/v1/config`) prints. With `-o json` the part under `config` is
+    what `mooring queue replay --config` takes.
+
+    Example: mooring queue migrate pd.json
+
+    Example: pd-ctl config show | mooring queue migrate - -o json
+
+    Parameters
+    ----------
+    old_config
+        PD's configuration as JSON; `-` reads stdin.
+    output
+        A table for people, or JSON for scripts.
+    """
+    from mooring.core.queue.migrate import OldConfigError, migrate_config
+
+    try:
+        answer = migrate_config(_load(old_config))
+    except OldConfigError as error:
+        raise UserError(f"{old_config}: {error}") from error
+    for warning in answer.warnings:
+        note(f"WARNING: {warning}")
+    if output is Format.JSON:
+        print_json(answer.as_json())
+        return
+    print_table(("SETTING", "VALUE", "WHY"), answer.rows())
+
+
+def _open(path: Path) -> IO[bytes]:
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; it must be a file that can be read") from error
+
+
+def _load(path: Path) -> Any:
+    """JSON or YAML, by content: JSON is YAML too."""
+    from mooring.clients.wire.document import decode
+
+    with _open(path) as file:
+        raw = file.read()
+    try:
+        return decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: neither JSON nor YAML: {error}") from error
+
 
 app = App(name="queue")
 app.command(replay)
@@ -46,6 +157,6 @@ def show(answer: Any, output: Format) -> None:
     elif (room := width()) is not None and room < NARROW:
         for row in rows:
             head, said = block(row, room)
-            print("\n".join([*(painted(line, row[0].partition(" ")[2]) for line in head), *said]))
+            print_text("\n".join([*(painted(line, row[0].partition(" ")[2]) for line in head), *said]))
     else:
         print_table(*table(rows))

@@ -10,7 +10,7 @@ from mooring.cli import queue as queue_command
 from mooring.cli import top as top_command
 from mooring.cli import why as why_command
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_json, print_table, print_text
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def replay(
         if output is Format.JSON:
             print_json(difference_json(different))
         else:
-            print("\n".join(difference_lines(different)))
-        return Exit.NOT_AS_IT_SHOULD_BE
+            print_text("\n".join(difference_lines(different)))
+        return Exit.CHECK_FAILED
     if set_:
         if question:
             raise UserError("--set goes on from there: leave the question out, or --set")
@@ -83,13 +83,14 @@ def _answer(
         case _ if output is Format.JSON:
             print_json(played.equal_json())
         case _:
-            print(played.equal_line())
+            print_text(played.equal_line())
 
 
 def _go_on(played: "Played", settings: tuple[str, ...], for_: str, output: Format) -> None:
+    from mooring.cli import from_lab
     from mooring.process import logs
-    from mooring.rehearse.what_if import what_if
 
+    what_if = from_lab("what-if", "replay --set").load()
     logs.configure("critical", "auto")
     found = what_if(played, settings, for_, note)
     if output is Format.JSON:
@@ -97,8 +98,8 @@ def _go_on(played: "Played", settings: tuple[str, ...], for_: str, output: Forma
         return
     if rows := found.rows():
         print_table(["OPERATORS", "RECORDED", "CHANGED"], rows)
-        print()
-    print("\n".join(found.timeline()))
+        print_text()
+    print_text("\n".join(found.timeline()))
 
 
 def _check(question: tuple[str, ...]) -> None:
@@ -106,6 +107,6 @@ def _check(question: tuple[str, ...]) -> None:
         case () | ("queue",) | ("top",) | ("page",) | ("why", _) | ("why", _, _):
             return
         case ("why",):
-            raise UserError("why about what? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
+            raise UserError("Which object? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
         case _:
             raise UserError(f"{' '.join(question)!r}: a recording can be asked `why SUBJECT`, `queue`, `top` or `page`")

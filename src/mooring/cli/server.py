@@ -9,12 +9,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, reaching
 from mooring.core.model.exits import Exit, UserError
+
+if TYPE_CHECKING:
+    from mooring.clients.mooring import Forward
 
 DEFAULT: Final = "http://127.0.0.1:8390"
 OWN_NAMESPACE: Final = "mooring-system"
@@ -41,8 +44,8 @@ class Reach:
 
 
 HERE: Final = Reach()
-#: Address of the Mooring behind a kubeconfig, while the command runs.
-_forwarded: dict[Reach, str] = {}
+#: The way to the Mooring behind a kubeconfig, while the command runs.
+_forwarded: dict[Reach, "Forward"] = {}
 
 
 def ask(
@@ -63,25 +66,29 @@ def ask(
 
     where = Reach(server=reach) if isinstance(reach, str) else reach
     named = where.server or os.environ.get("MOORING_SERVER", "")
-    base = named or _forwarded.get(where, "") or ("" if where.kubeconfig or where.context else DEFAULT)
+    base = named or ("" if where.kubeconfig or where.context else DEFAULT)
+    if not named and where in _forwarded:
+        base = _forwarded[where].url
     tried = "in"
     if base:
         try:
             return get(base, path, missing, timeout_s, read)
         except NoAnswerError as error:
             tried = f"at {base}: {error}"
-            if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
-                raise UserError(f"no Mooring answers {tried}; {HOW}", Exit.COULD_NOT_LOOK) from None
+            if named or not (forward and _has_kubeconfig(where)):
+                raise UserError(f"no Mooring answers {tried}; {HOW}", Exit.UNREACHABLE) from None
+            if where in _forwarded:  # the pod behind it was replaced, perhaps
+                _forwarded.pop(where).close()
             tried += "; nor in"
     try:
-        base = _forwarded[where] = _forward(where)
-        return get(base, path, missing, timeout_s, read)
+        _forwarded[where] = _forward(where)
+        return get(_forwarded[where].url, path, missing, timeout_s, read)
     except NoAnswerError as error:
         said = f"no Mooring answers {tried} the cluster of the kubeconfig: {error}; {HOW}"
-        raise UserError(said, Exit.COULD_NOT_LOOK) from None
+        raise UserError(said, Exit.UNREACHABLE) from None
 
 
-def _forward(where: Reach) -> str:
+def _forward(where: Reach) -> "Forward":
     from mooring.clients.mooring import forward
 
     with reaching():

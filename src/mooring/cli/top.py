@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.output import Format, Output, print_json
+from mooring.cli.output import Format, Output, plain_values, print_json
 from mooring.cli.server import HERE, Reach, ask
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def top(
 
     Example: mooring top --once -o json
     """
-    from mooring.core.engine.why.text import render
-    from mooring.process.terminal.live import live
-    from mooring.process.terminal.screen import narrowed
+    from mooring.core.engine.why.words import render
+    from mooring.process.terminal.screen import live, narrowed
 
     def look() -> "Mapping[str, Any]":
-        return narrowed(ask(reach, "/api/v1/frame"), namespace)
+        frame: Mapping[str, Any] = plain_values(narrowed(ask(reach, "/api/v1/frame"), namespace))
+        return frame
 
     frame = look()
     console = None if output is Format.JSON else _console()
@@ -52,7 +52,8 @@ def top(
         return
 
     def why(subject: str) -> list[str]:
-        return render(ask(reach, f"/api/v1/why/{subject}", missing=f"{subject} not found"), width=console.width)
+        answer = ask(reach, f"/api/v1/why/{subject}", missing=f"{subject} not found")
+        return render(plain_values(answer), width=console.width)
 
     try:
         live(console, look, why, frame, max(0.2, every))
@@ -68,7 +69,7 @@ def show(frame: "Mapping[str, Any]", output: Format) -> None:
         print_json(frame)
         return
     console = _console()
-    console.print(screen(frame, height=ENDLESS, width=console.width))
+    console.print(screen(plain_values(frame), height=ENDLESS, width=console.width))
 
 
 def _console() -> "Console":

@@ -5,20 +5,24 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.output import Format, Output, painted, print_json, runnable, width
+from mooring.cli.output import Format, Output, painted, print_json, print_text, runnable, width
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.terminal.wrap import plain
 
 app = App(name="why")
 
+NEXT: Final = (
+    "  mooring queue                        what moves and what waits, in order",
+    "  mooring top                          the same, live",
+)
 #: A shell waits for its completions: better none than late.
 COMPLETE_S: Final = 0.5
 
 
 def objects(typed: str, reach: Reach = HERE) -> list[str]:
     """What may follow what was typed: kinds, and once a name has begun, the objects of the running Mooring."""
-    from mooring.core.engine.why.typed import beginnings, completed, kind_of
+    from mooring.core.engine.why.names import beginnings, completed, kind_of
 
     kind, slash, name = typed.partition("/")
     if not slash:
@@ -48,7 +52,7 @@ def why(
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
-    """Explain one object, in the words of the running Mooring.
+    """Explain one object, in the words of the running Mooring; without one, how the cluster is, in a sentence.
 
     Line 1 is the answer. `waiting`: nothing for you to do. `blocked`: a person must act. `refused`: never.
     `stable` and `moving` say so. What does not happen is explained too: the capabilities are run dry.
@@ -57,13 +61,29 @@ def why(
 
     Example: mooring why node n7 -o json
 
-    Example: mooring why deploy/web -n shop --all
+    Example: mooring why
     """
+    if not subject and not namespace:
+        overview(ask(reach, "/api/v1/frame")["head"], output)
+        return
     show(_asked(reach, f"{subject}/{name}" if name else subject, namespace), output, everything=all_)
 
 
+def overview(head: Any, output: Format = Format.TABLE) -> None:
+    """The verdict, and what one would type next."""
+    verdict, needs = head["verdict"], head["needs"]
+    if output is Format.JSON:
+        print_json({**verdict, "needs": needs, "to_type": head["needs_do"], "about": head["needs_about"]})
+        return
+    print_text(painted(plain(verdict["words"]), "blocked"))
+    lines = [f"  {plain(head['needs_do'])}"] if needs and head["needs_do"] else []
+    about = plain(head["needs_about"]) or "KIND/NAME"
+    lines += [f"  mooring why {about:<24} what one object waits for, and what to type", *NEXT]
+    print_text("\n".join(map(runnable, ["", *lines])))
+
+
 def _asked(reach: Reach, subject: str, namespace: str) -> Any:
-    from mooring.core.engine.why.typed import kind_of, spelled_out
+    from mooring.core.engine.why.names import kind_of, spelled_out
 
     try:
         path = spelled_out(subject, namespace)
@@ -75,7 +95,7 @@ def _asked(reach: Reach, subject: str, namespace: str) -> Any:
         try:
             return ask(reach, f"/api/v1/why/{name}?namespace={space}", missing="none")
         except UserError as answered:
-            raise (error if answered.code is Exit.NOT_AS_IT_SHOULD_BE else answered) from None
+            raise (error if answered.code is Exit.CHECK_FAILED else answered) from None
     where = f"?namespace={namespace}" if namespace else ""
     return ask(reach, f"/api/v1/why/{path}{where}", missing=f"{path} not found")
 
@@ -84,7 +104,7 @@ def show(answer: Any, output: Format, *, everything: bool) -> None:
     if output is Format.JSON:
         print_json(answer)
         return
-    from mooring.core.engine.why.text import render
+    from mooring.core.engine.why.words import render
 
     first, *rest = map(plain, render(answer, everything=everything, width=width()))
-    print("\n".join([painted(first, answer["state"]), *map(runnable, rest)]))
+    print_text("\n".join([painted(first, answer["state"]), *map(runnable, rest)]))

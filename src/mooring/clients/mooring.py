@@ -1,6 +1,7 @@
 """A running Mooring, asked over its read-only API; the one in a cluster is reached by `kubectl port-forward`."""
 
 import atexit
+import contextlib
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -57,9 +59,9 @@ def get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[An
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
             if error.code == 404 and missing:
-                raise UserError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
+                raise UserError(_said(error) or missing, Exit.CHECK_FAILED) from None
             hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
-            raise UserError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
+            raise UserError(f"{base} answered {error.code} {error.reason}{hint}", Exit.UNREACHABLE) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
         raise NoAnswerError(_trouble(error)) from None
 
@@ -87,8 +89,27 @@ def _said(error: urllib.error.HTTPError) -> str:
 # ── The one in the cluster ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def forward(kubeconfig: str, context: str, namespace: str) -> str:
-    """A port of ours that leads to the Mooring of that cluster, until this process ends. Raises ConfigError."""
+class Forward:
+    """A port of this machine that leads to the Mooring of a cluster, until it is closed or this process ends."""
+
+    def __init__(self, child: "subprocess.Popen[str]", port: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._child = child
+        # kubectl prints a line per connection, and stops forwarding where nobody reads them.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        with contextlib.suppress(ValueError, OSError):  # closed meanwhile
+            while self._child.stdout.read(4096):
+                pass
+
+    def close(self) -> None:
+        _end(self._child)
+
+
+def forward(kubeconfig: str, context: str, namespace: str) -> Forward:
+    """Raises KubeconfigError, and NoAnswerError where no port can be forwarded."""
     try:
         load(kubeconfig or None, context=context)
     except KubeconfigError as error:
@@ -109,7 +130,7 @@ def forward(kubeconfig: str, context: str, namespace: str) -> str:
     return _forward_from(installed[0], kubectl, flags)
 
 
-def _forward_from(namespace: str, kubectl: str, flags: list[str]) -> str:
+def _forward_from(namespace: str, kubectl: str, flags: list[str]) -> Forward:
     command = [kubectl, *flags, "-n", namespace, "port-forward", "deploy/mooring", f":{PORT}"]
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True)
@@ -121,7 +142,7 @@ def _forward_from(namespace: str, kubectl: str, flags: list[str]) -> str:
             # What its libraries log (E1116 21:12:03 …) is not for people; its last sentence is.
             lines = [line for line in said.read().splitlines() if line.strip() and not _LOGGED.match(line)]
             raise NoAnswerError(lines[-1].strip() if lines else f"kubectl did not forward a port in {FORWARD_S:.0f} s")
-    return f"http://127.0.0.1:{found[1]}"
+    return Forward(child, found[1])
 
 
 def _namespaces(kubectl: str, flags: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The ports: what the process needs of the outside, as Protocols.
 
-Each has a real implementation (`kube/`, `pd/`, `sabakan/`) and one in the sandbox, and one contract test-suite runs
+Each has a real implementation (`kube/`, `pd/`, `registry/`) and one in the sandbox, and one contract test-suite runs
 against both. Errors form one small tree. `Unanswered` is the important leaf: the request may or may not have taken
 effect, and only looking tells.
 """
@@ -13,6 +13,7 @@ import msgspec
 
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import LeaderView
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
 
@@ -32,6 +33,14 @@ class UnansweredError(PortError):
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TlsError(UnansweredError):
+    """The two sides' certificates do not fit, so nothing was sent. `remedy`: what a person must do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class NotFoundError(PortError):
@@ -69,6 +78,11 @@ class RefusedError(PortError):
     def __init__(self, message: str, code: int = 403) -> None:
         super().__init__(message)
         self.code = code
+
+
+def remedy_of(error: PortError) -> str:
+    """What a person must do about it; "": nothing is known that would help."""
+    return error.remedy if isinstance(error, TlsError) else ""
 
 
 # ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,8 +177,10 @@ class KubeApi(Protocol):
 class PlacementDriver(Protocol):
     """One PD cluster. Everything but `add_operator` is idempotent and retried inside; raises PortError leaves."""
 
-    async def observe(self) -> PdView:
-        """One consistent-enough look: stores, evicting list, region count, start timestamp, members, operators."""
+    async def observe(self, *leaving: int) -> PdView:
+        """One consistent-enough look: stores, evicting list, region count, start timestamp, members, operators.
+        `leaving`: stores about to go away; `at_risk` counts the regions that would lose their quorum, and does not name
+        a store where PD could not say."""
         ...
 
     async def add_evict_leader(self, store_id: int) -> bool:
@@ -175,7 +191,15 @@ class PlacementDriver(Protocol):
         ...
 
     async def remove_evict_leader(self, store_id: int) -> None:
-        """Absent already is fine. Afterwards verified: the store is no longer in the list."""
+        """One DELETE, absent already is fine. Once it is answered, what PD lists for this store is somebody else's."""
+        ...
+
+    async def hold_lock(self, lock_id: str, description: str) -> None:
+        """PD's maintenance lock for a restart. ConflictError: another one holds it."""
+        ...
+
+    async def release_lock(self, lock_id: str) -> None:
+        """Absent, or held by another one, is fine."""
         ...
 
     async def stores(self, *ids: int) -> Sequence[Store]:
@@ -215,13 +239,34 @@ class PlacementDriver(Protocol):
     async def close(self) -> None: ...
 
 
+# ── Systems with leaders ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class LeaderDriver(Protocol):
+    """One system with leaders, in a StatefulSet. Members are named by their pods. Raises only PortError."""
+
+    async def read(self) -> LeaderView:
+        """Who leads, how much, and who is well, by the system's own word. UnansweredError: nobody could say."""
+        ...
+
+    async def move_off(self, member: str, to: str) -> None:
+        """Move what `member` leads to `to`. That it leads nothing any more is fine; whether it has moved is answered by
+        the next look. RefusedError: the system refuses it."""
+        ...
+
+    async def release(self, member: str) -> None:
+        """It stays after all, and may lead again. Nothing to do where `move_off` holds nothing."""
+        ...
+
+
 # ── Machines ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class MachineRegistry(Protocol):
-    """sabakan. `variables` are the user's `having` / `notHaving`; None keeps the query's defaults."""
+    """The machines that match the query, in the registry's own words; None: its default. The whole list or an error,
+    never a shorter one, and without news the very same tuple. A state that changed has a `state_since` of its own."""
 
-    async def machines(self, variables: Json | None = None) -> Sequence[Machine]: ...
+    async def machines(self, query: Json | None = None) -> Sequence[Machine]: ...
 
     async def close(self) -> None: ...
 

@@ -6,10 +6,10 @@ A server or a tenant chooses these: no control characters (a terminal obeys them
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-MOST: Final = 160
+MAX_PRINTED: Final = 160
 
 
-def printable(text: str, most: int = MOST) -> str:
+def printable(text: str, most: int = MAX_PRINTED) -> str:
     """One line, at most so long; what a terminal could obey is a question mark."""
     one_line = " ".join(text[: 4 * most].split())
     shown = "".join(c if c.isprintable() else "?" for c in one_line)

@@ -4,20 +4,25 @@ Two replicas, non-root, a read-only root file system, no capabilities, and the r
 Certificates are not here: the leader issues and rotates them, and writes the caBundle of the webhook configurations.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.registry import serving
+from mooring.capabilities.registry import hooks, serving
 from mooring.core.model.exits import UserError
+from mooring.install import scheduler
+from mooring.install.agent import agent
 from mooring.install.policy import policy
 from mooring.install.rights import rules
 from mooring.process.admission.configurations import WebhookAddress, configurations
 from mooring.process.settings.config import is_namespace
-from mooring.process.settings.features import UnknownFeatureError, parse_features
+from mooring.process.settings.features import Switch, UnknownFeatureError, parse_features
 
 NAME: Final = "mooring"
+#: The Role, in each namespace with such a Secret, that lets Mooring read it.
+PD_SECRETS: Final = "mooring-pd-client"
 HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
 #: Where we go: DNS, API servers, PD, sabakan, the other replica, and from `helm test` its page.
 EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK, HTTP)
@@ -38,6 +43,8 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     namespace: str = "mooring-system"
     features: frozenset[str] = frozenset()
+    #: Those of them that only decide and show what they would do.
+    observing: frozenset[str] = frozenset()
     replicas: int = 2
     sabakan_url: str = ""
     #: Where nodes are: API servers call the webhook, and kubelets and schedulers on the host ask, from there.
@@ -45,14 +52,22 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     #: Without `node_cidrs`: where the cluster said that its API servers are. Neither: every pod reaches the webhook.
     api_servers: tuple[str, ...] = ()
     webhook_open_to_all: bool = False
+    #: Prometheus reaches the metrics from these namespaces alone: its label is anybody's to set.
+    prometheus_namespaces: tuple[str, ...] = ("monitoring",)
     #: A Secret in the namespace with tls.crt and tls.key for the page; without it each replica makes a certificate.
     http_tls_secret: str = ""
+    #: Of a kube-scheduler that asks home, installed beside Mooring; "": none is.
+    scheduler_image: str = ""
+    #: NAMESPACE/SECRET: client certificates for PDs over TLS, to be read by these names alone.
+    pd_client_secrets: tuple[str, ...] = ()
     #: A Secret in the namespace whose key `token` readers of the page must bring.
     token_secret: str = "mooring-http"  # noqa: S105
+    #: The DaemonSet that reads the cloud's notices.
+    agent: bool = False
 
 
-def checked(features: str, replicas: int, namespace: str) -> frozenset[str]:
-    """The features that are on; what cannot be installed is refused in words."""
+def checked(features: str, replicas: int, namespace: str) -> dict[str, Switch]:
+    """The features that are on or observe; what cannot be installed is refused in words."""
     try:
         switches, _ = parse_features(features)
     except UnknownFeatureError as error:
@@ -61,7 +76,16 @@ def checked(features: str, replicas: int, namespace: str) -> frozenset[str]:
         raise UserError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
     if not is_namespace(namespace):
         raise UserError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
-    return frozenset(name for name, on in switches.items() if on)
+    return {name: switch for name, switch in switches.items() if switch}
+
+
+def secrets_of(given: str) -> tuple[str, ...]:
+    """`NAMESPACE/SECRET[,…]`, checked."""
+    found = tuple(filter(None, (one.strip() for one in given.split(","))))
+    for one in found:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?", one):
+            raise UserError(f"--pd-client-secrets {one}: write NAMESPACE/SECRET, e.g. tidb/demo-cluster-client-secret")
+    return found
 
 
 def manifests(install: Install, kinds: Collection[str] = ()) -> list[Json]:
@@ -74,6 +98,7 @@ def _manifests(install: Install) -> list[Json]:
         _object("v1", "Namespace", install, cluster=True, name=install.namespace, labels=_restricted()),
         _object("v1", "ServiceAccount", install, automountServiceAccountToken=False),
         *_rbac(install),
+        *_second_scheduler(install),
         _object(
             "scheduling.k8s.io/v1",
             "PriorityClass",
@@ -84,11 +109,7 @@ def _manifests(install: Install) -> list[Json]:
         ),
         _deployment(install),
         _service(install, "mooring", {"http": (HTTP, "http"), "extender": (EXTENDER, "extender")}),
-        *(
-            [_service(install, "mooring-webhook", {"webhook": (443, "webhook")})]
-            if serving("webhook", install.features)
-            else []
-        ),
+        *([_service(install, "mooring-webhook", {"webhook": (443, "webhook")})] if hooks(install.features) else []),
         _object(
             "policy/v1",
             "PodDisruptionBudget",
@@ -97,13 +118,21 @@ def _manifests(install: Install) -> list[Json]:
         ),
         *network_policies(install),
         *policy(install.namespace, install.features, labels()),
-        *(webhooks(install.namespace) if serving("webhook", install.features) else []),
+        *(webhooks(install.namespace, hooks(install.features)) if hooks(install.features) else []),
+        *(agent(install.namespace, install.image) if install.agent else []),
     ]
 
 
-def webhooks(namespace: str) -> list[Json]:
+def _second_scheduler(install: Install) -> list[Json]:
+    image, own = install.scheduler_image, install.namespace
+    if not (image and serving("extender", install.features)):
+        return []
+    return scheduler.objects(image, install.image, own, install.token_secret, EXTENDER)
+
+
+def webhooks(namespace: str, serves: Collection[str]) -> list[Json]:
     """Without a caBundle, and ignored until the leader writes one: it may change these two, and create no others."""
-    return list(configurations(WebhookAddress(namespace), b"").values())
+    return list(configurations(WebhookAddress(namespace), b"", serves=serves).values())
 
 
 def labels() -> dict[str, str]:
@@ -143,10 +172,24 @@ def _rbac(install: Install) -> Iterable[Json]:
             roleRef={"apiGroup": group, "kind": kind, "name": NAME},
             subjects=subjects,
         )
+    for namespace, secrets in _by_namespace(install.pd_client_secrets).items():
+        there = msgspec.structs.replace(install, namespace=namespace)
+        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": secrets}
+        yield _object(f"{group}/v1", "Role", there, name=PD_SECRETS, rules=[rule])
+        role = {"apiGroup": group, "kind": "Role", "name": PD_SECRETS}
+        yield _object(f"{group}/v1", "RoleBinding", there, name=PD_SECRETS, roleRef=role, subjects=subjects)
+
+
+def _by_namespace(secrets: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in sorted(secrets):
+        namespace, _, name = one.partition("/")
+        found.setdefault(namespace, []).append(name)
+    return found
 
 
 def arguments(install: Install) -> list[str]:
-    features = ",".join(f"{name}=true" for name in sorted(install.features))
+    features = ",".join(f"{n}={'observe' if n in install.observing else 'true'}" for n in sorted(install.features))
     return [
         "run",
         f"--namespace={install.namespace}",
@@ -261,12 +304,12 @@ def network_policies(install: Install) -> Iterable[Json]:
     Out: what a feature talks to."""
     ours = {"podSelector": {"matchLabels": labels()}}
     nodes = [{"ipBlock": {"cidr": cidr}} for cidr in install.node_cidrs]
-    prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
+    scrapers = [_prometheus(install.prometheus_namespaces)] if install.prometheus_namespaces else []
     scheduler = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"mooring.dev/asks-extender": "true"}}}
-    ingress = [_from([ours, prometheus, *nodes], HTTP)]
+    ingress = [_from([ours, *scrapers, *nodes], HTTP)]
     if serving("extender", install.features):
         ingress.append(_from([scheduler, *nodes], EXTENDER))
-    if serving("webhook", install.features):
+    if hooks(install.features):
         callers = [{"ipBlock": {"cidr": cidr}} for cidr in callers_of(install)]
         ingress.append(_from([ours, *map(_tunnel, TUNNELS), *callers] if callers else [], WEBHOOK))
     yield _object(
@@ -285,6 +328,14 @@ def network_policies(install: Install) -> Iterable[Json]:
     )
 
 
+def _prometheus(namespaces: tuple[str, ...]) -> Json:
+    among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    return {
+        "namespaceSelector": {"matchExpressions": [among]},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }
+
+
 def callers_of(install: Install) -> tuple[str, ...]:
     """The addresses that may call the webhook; none: all may."""
     return () if install.webhook_open_to_all else install.node_cidrs or install.api_servers
@@ -292,7 +343,7 @@ def callers_of(install: Install) -> tuple[str, ...]:
 
 def asks_for_callers(install: Install) -> bool:
     """Whether it is left to the cluster to say where its API servers are."""
-    return not (install.node_cidrs or install.webhook_open_to_all) and serving("webhook", install.features)
+    return not (install.node_cidrs or install.webhook_open_to_all) and bool(hooks(install.features))
 
 
 def _tunnel(label: str) -> Json:

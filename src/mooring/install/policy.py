@@ -3,10 +3,13 @@
 Whatever holds the account's token has its rights. RBAC knows neither fields nor "not in this namespace", so the API
 server also checks each write of the account:
 
-- a webhook configuration is ours by name, calls our own Service only, and asks about nothing but new pods and
-  workloads outside kube-system: a foreign or a wider one would see and change all that is created in the cluster;
+- a webhook configuration is ours by name, calls our own Service only, and asks about nothing but new pods,
+  workloads and evictions outside kube-system: a foreign or a wider one would see and change all that is created in the
+  cluster;
 - pods, StatefulSets and TidbClusters keep their spec, nodes theirs but for cordon and taints: what we write is metadata
   (and the status of a TidbCluster);
+- the taints it adds or removes are ours (`mooring.dev/…`, no NoExecute), and labels of nodes stay; with fleet, which
+  follows the templates of an administrator, any but those by which Kubernetes itself tells nodes apart;
 - kube-system is left out: its pods are neither deleted nor changed; where fleet empties machines they are evicted, and
   annotated with that, but keep their labels, owners and finalizers.
 """
@@ -72,6 +75,24 @@ def _same(field: str, part: str = "metadata") -> str:
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
 
+def _kubernetes(key: str) -> str:
+    """What the kubelet, the node controller and cloud providers write."""
+    prefixes = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kubernetes.io/", "beta.kubernetes.io/")
+    return " || ".join(f"{key}.startsWith('{prefix}')" for prefix in prefixes)
+
+
+def _all_taints(one: str, other: str, allowed: str) -> str:
+    """Each taint of one is also the other's, or one that may come and go."""
+    found = f"has({other}.spec.taints) && {other}.spec.taints.exists(o, o == t)"
+    return f"(!has({one}.spec.taints) || {one}.spec.taints.all(t, ({allowed}) || ({found})))"
+
+
+def _unchanged_labels(one: str, other: str) -> str:
+    found = f"has({other}.metadata.labels) && k in {other}.metadata.labels"
+    same = f"{found} && {other}.metadata.labels[k] == {one}.metadata.labels[k]"
+    return f"(!has({one}.metadata.labels) || {one}.metadata.labels.all(k, !({_kubernetes('k')}) || ({same})))"
+
+
 def _validations(namespace: str, features: Collection[str]) -> list[Json]:
     hook = f"request.resource.resource in {list(HOOKS)!r}"
     ours = (
@@ -83,12 +104,17 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
         "'NotIn' && e.key == 'kubernetes.io/metadata.name' && e.values.exists(v, v == 'kube-system'))"
     )
     pods = "r.resources.all(x, x == 'pods') && r.operations.all(x, x == 'CREATE')"
-    workloads = "r.resources.all(x, x in ['deployments', 'statefulsets'])"
+    workloads = (
+        "r.resources.all(x, x in ['deployments', 'statefulsets']) || "
+        "(r.resources.all(x, x == 'pods/eviction') && r.operations.all(x, x == 'CREATE'))"
+    )
     asked = f"w.rules.all(r, request.resource.resource == '{HOOKS[0]}' ? ({pods}) : ({workloads}))"
     node = "request.resource.resource == 'nodes'"
     identity = " && ".join(_same(field, "spec") for field in ("providerID", "podCIDR", "podCIDRs"))
-    emptied = "false"
+    emptied, taint, labels = "false", "t.key.startsWith('mooring.dev/') && t.effect != 'NoExecute'", _same("labels")
     if any(one.empties_kube_system for one in descriptors() if one.name in features):
+        taint = f"!({_kubernetes('t.key')})"
+        labels = f"{_unchanged_labels('object', 'oldObject')} && {_unchanged_labels('oldObject', 'object')}"
         kept = " && ".join(map(_same, ("labels", "ownerReferences", "finalizers")))
         evicted = "has(request.subResource) && request.subResource == 'eviction'"
         emptied = f"({evicted}) || (request.operation == 'UPDATE' && {kept})"
@@ -101,7 +127,7 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
         {
             "expression": f"!({hook}) || request.operation == 'DELETE' || !has(object.webhooks) || "
             f"object.webhooks.all(w, {elsewhere} && {asked})",
-            "message": "mooring is asked about new pods and workloads outside kube-system, and nothing else",
+            "message": "mooring is asked about new pods, workloads and evictions outside kube-system, and nothing else",
         },
         {
             "expression": f"({hook}) || {node} || request.operation != 'UPDATE' || object.spec == oldObject.spec",
@@ -110,6 +136,15 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
         {
             "expression": f"!({node}) || ({identity})",
             "message": "mooring cordons and taints nodes, and changes no more of their spec",
+        },
+        {
+            "expression": f"!({node}) || ({_all_taints('object', 'oldObject', taint)} && "
+            f"{_all_taints('oldObject', 'object', taint)})",
+            "message": "mooring changes its own taints only",
+        },
+        {
+            "expression": f"!({node}) || ({labels})",
+            "message": "mooring leaves the labels of nodes alone but for those that fleet brings",
         },
         {
             "expression": "request.resource.resource != 'pods' || request.namespace != 'kube-system' || " + emptied,

@@ -9,9 +9,8 @@ fixed it is named, except for `create`, which Kubernetes cannot restrict by name
 from collections.abc import Iterable
 from typing import Any, Final
 
-from mooring.capabilities.mix.descriptor import hooks
 from mooring.capabilities.registry import descriptors
-from mooring.core.model.descriptor import Right
+from mooring.core.model.descriptor import Right, hooks
 
 CORE: Final = "core"
 
@@ -35,6 +34,7 @@ CORE_RIGHTS: Final[tuple[Right, ...]] = (
     Right("apps", "replicasets", _READ),
     Right("policy", "poddisruptionbudgets", _READ),
     Right("pingcap.com", "tidbclusters", _READ),
+    Right("karpenter.sh", "nodeclaims", _READ),
     Right("", "namespaces", ("get",), own=True),
     Right("", "configmaps", _READ, own=True),
     Right("coordination.k8s.io", "leases", ("get", "create", "update"), own=True),

@@ -21,7 +21,9 @@ from mooring.clients.ports import (
     EvictionBlockedError,
     Json,
     KubeApi,
+    LeaderDriver,
     NotFoundError,
+    PatchType,
     PlacementDriver,
     PortError,
     RefusedError,
@@ -36,12 +38,16 @@ from mooring.core.model.instructions import (
     AddPdOperator,
     CancelPdOperator,
     Create,
-    DeleteObject,
+    DeleteNode,
     DeletePod,
     EditTaints,
+    HoldPdLock,
+    MoveLeaders,
     Outcome,
     Patch,
     PausePdScheduler,
+    ReleaseLeaders,
+    ReleasePdLock,
     RemoveEvictLeader,
     TransferPdLeader,
     Write,
@@ -49,7 +55,7 @@ from mooring.core.model.instructions import (
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF, read_marks
 from mooring.core.model.reasons import Reason
-from mooring.process.pd_directory import PdOf, proven
+from mooring.process.pd_directory import PdOf, one_connection, proven
 
 #: Where a region operator says which stores it touches.
 STORES_OF: Final = ("from_store_id", "to_store_id", "store_id")
@@ -61,11 +67,23 @@ class Fence(Protocol):
     def may_write(self) -> bool: ...
 
 
+#: The driver of a StatefulSet with leaders.
+DriverOf = Callable[[Key], Awaitable[LeaderDriver]]
+
+
+async def no_leaders(workload: Key) -> LeaderDriver:
+    raise NotFoundError(f"{workload} is not asked here")
+
+
 class Actor:
-    def __init__(self, api: KubeApi, pds: PdOf, fence: Fence) -> None:
+    def __init__(self, api: KubeApi, pds: PdOf, fence: Fence, leaders: DriverOf = no_leaders) -> None:
         self._api = api
+        self._leaders = leaders
         self._pds = pds
         self._fence = fence
+        #: Uids of pods that are being evicted just now: the gate lets what we ask for ourselves pass, under whatever
+        #: name the API server knows us.
+        self.evicting: set[str] = set()
 
     async def carry_out(self, write: Write) -> Outcome:
         """Make one write. Never raises for what the outside may answer."""
@@ -96,16 +114,22 @@ class Actor:
                 return await self._delete_pod(write)
             case Create():
                 return await self._create(write)
-            case DeleteObject():
-                return await self._delete_object(write)
+            case DeleteNode():
+                return await self._delete_node(write)
             case EditTaints():
                 return await self._edit_taints(write)
             case AddEvictLeader():
                 return await self._add_evict_leader(write)
             case RemoveEvictLeader(cluster=cluster, store_id=store_id):
                 return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id), store_id)
+            case HoldPdLock(cluster=cluster, lock_id=lock_id, description=description):
+                return await self._pd(write, cluster, lambda pd: pd.hold_lock(lock_id, description))
+            case ReleasePdLock(cluster=cluster, lock_id=lock_id):
+                return await self._pd(write, cluster, lambda pd: pd.release_lock(lock_id))
             case TransferPdLeader(cluster=cluster, to=to):
                 return await self._pd(write, cluster, lambda pd: pd.transfer_pd_leader(to))
+            case MoveLeaders() | ReleaseLeaders():
+                return await self._move_leaders(write)
             case PausePdScheduler(cluster=cluster, name=name, seconds=seconds):
                 return await self._pd(write, cluster, lambda pd: pd.pause_scheduler(name, seconds))
             case CancelPdOperator(cluster=cluster):
@@ -118,7 +142,9 @@ class Actor:
     async def _patch(self, write: Patch) -> Outcome:
         body = _guarded(write)
         try:
-            obj = await self._api.patch(write.kind, write.key.namespace, write.key.name, body)
+            how = PatchType.STRATEGIC if write.subresource else PatchType.MERGE
+            name, sub = write.key.name, write.subresource
+            obj = await self._api.patch(write.kind, write.key.namespace, name, body, patch_type=how, subresource=sub)
         except (UnansweredError, ConflictError):
             # UnansweredError: it may have happened. ConflictError: it may be the second try of one that did.
             obj = await self._api.get(write.kind, write.key.namespace, write.key.name)
@@ -132,26 +158,44 @@ class Actor:
         key = write.key
         try:
             if write.evict:
+                self.evicting.add(write.uid)
                 await self._api.evict(key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
             else:
                 await self._api.delete(Kind.POD, key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
         except (UnansweredError, NotFoundError, ConflictError):
-            return await self._look_at_deletion(write, Kind.POD)
-        return await self._look_at_deletion(write, Kind.POD, sure=True)
+            return await self._look_at_deletion(write, Kind.POD, key)
+        finally:
+            self.evicting.discard(write.uid)
+        return await self._look_at_deletion(write, Kind.POD, key, sure=True)
 
-    async def _delete_object(self, write: DeleteObject) -> Outcome:
+    async def _delete_node(self, write: DeleteNode) -> Outcome:
+        page = await self._api.list(Kind.POD, node=write.node, limit=0)
+        there = next((p for p in page.items if isinstance(p, Pod) and not _stays(p)), None)
+        obj = await self._api.get(Kind.NODE, "", write.node)
+        if not self._fence.may_write():
+            return _not_leader(write)  # a read may take longer than the lease allows
+        conditions = obj.get("status", {}).get("conditions") or []
+        is_ready = any((c.get("type"), c.get("status")) == ("Ready", "True") for c in conditions)
+        if there is not None or is_ready:
+            detail = f"{write.node} is not deleted: " + (
+                "it is Ready" if there is None else f"pod {there.key} is there"
+            )
+            return Outcome(instruction=write.id, reason=Reason.CONFLICT, detail=detail, retry_after_s=60.0)
+        key = Key("", write.node)
         try:
-            await self._api.delete(write.kind, write.key.namespace, write.key.name, uid=write.uid)
+            await self._api.delete(Kind.NODE, "", write.node, uid=write.uid)
         except (UnansweredError, NotFoundError, ConflictError):
-            return await self._look_at_deletion(write, write.kind)
-        return await self._look_at_deletion(write, write.kind, sure=True)
+            return await self._look_at_deletion(write, Kind.NODE, key)
+        return await self._look_at_deletion(write, Kind.NODE, key, sure=True)
 
-    async def _look_at_deletion(self, write: DeletePod | DeleteObject, kind: Kind, *, sure: bool = False) -> Outcome:
+    async def _look_at_deletion(
+        self, write: DeletePod | DeleteNode, kind: Kind, key: Key, *, sure: bool = False
+    ) -> Outcome:
         """Gone, leaving or another one under its name: done. Still there: nothing happened."""
         try:
-            obj = await self._api.get(kind, write.key.namespace, write.key.name)
+            obj = await self._api.get(kind, key.namespace, key.name)
         except NotFoundError:
-            return Outcome(instruction=write.id, detail=write.why, gone=Gone(kind, write.key, write.uid))
+            return Outcome(instruction=write.id, detail=write.why, gone=Gone(kind, key, write.uid))
         except PortError:
             if sure:
                 return Outcome(instruction=write.id, detail=write.why)
@@ -200,8 +244,7 @@ class Actor:
             return ""
         page = await self._api.list(Kind.POD, node=write.node, limit=0)
         for pod in (p for p in page.items if isinstance(p, Pod)):
-            stays = pod.terminal or pod.is_mirror or (pod.owner is not None and pod.owner.kind == Kind.DAEMON_SET)
-            if stays or pod.uid in write.may_cut_off:
+            if _stays(pod) or pod.uid in write.may_cut_off:
                 continue
             if any(not any(one.tolerates(taint) for one in pod.shape.tolerations) for taint in taints):
                 return f"pod {pod.key}"
@@ -221,6 +264,22 @@ class Actor:
                 return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not created; will be asked again")
         return _done(write, write.kind, obj, write.why)
 
+    # ── Systems with leaders ──────────────────────────────────────────────────────────────────────────────────
+
+    async def _move_leaders(self, write: MoveLeaders | ReleaseLeaders) -> Outcome:
+        """Whether it has moved, the next look tells."""
+        try:
+            driver = await self._leaders(write.workload)
+            if not self._fence.may_write():
+                return _not_leader(write)  # a read may take longer than the lease allows
+            if isinstance(write, MoveLeaders):
+                await driver.move_off(write.member, write.to)
+            else:
+                await driver.release(write.member)
+        except UnansweredError as error:
+            return _refused(write, Reason.LEADERS_UNREACHABLE, error, error.retry_after_s)
+        return Outcome(instruction=write.id, detail=write.why)
+
     # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pd(
@@ -228,10 +287,11 @@ class Actor:
     ) -> Outcome:
         """Idempotent calls: the client itself repeats them and looks afterwards."""
         try:
-            pd = await proven(self._pds, cluster, *store_ids)
-            if not self._fence.may_write():
-                return _not_leader(write)  # a read may take longer than the lease allows
-            await call(pd)
+            async with one_connection(self._pds, cluster):
+                pd = await proven(self._pds, cluster, *store_ids)
+                if not self._fence.may_write():
+                    return _not_leader(write)  # a read may take longer than the lease allows
+                await call(pd)
         except UnansweredError as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         except NotFoundError as error:
@@ -275,21 +335,25 @@ class Actor:
 
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
         try:
-            pd = await proven(self._pds, write.cluster, *(write.body[k] for k in STORES_OF if k in write.body))
-        except UnansweredError as error:
-            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
-        except NotFoundError as error:
-            return _refused(write, Reason.STORE_UNKNOWN, error)
-        if not self._fence.may_write():
-            return _not_leader(write)
-        try:
-            await pd.add_operator(dict(write.body))
+            async with one_connection(self._pds, write.cluster):
+                named = (write.body[k] for k in STORES_OF if k in write.body)
+                pd = await proven(self._pds, write.cluster, *named, shared=True)
+                if not self._fence.may_write():
+                    return _not_leader(write)
+                await pd.add_operator(dict(write.body))
         except UnansweredError as error:
             # Whether PD has it, and whether what it has there is ours, the next look tells.
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        except NotFoundError as error:
+            return _refused(write, Reason.STORE_UNKNOWN, error)
         except ConflictError as error:
             return _refused(write, Reason.REGION_BUSY, error)
         return Outcome(instruction=write.id, detail=write.why)
+
+
+def _stays(pod: Pod) -> bool:
+    """It needs no other place: it has ended, or goes with its node."""
+    return pod.terminal or pod.is_mirror or (pod.owner is not None and pod.owner.kind == Kind.DAEMON_SET)
 
 
 def _not_leader(write: Write) -> Outcome:
@@ -325,7 +389,7 @@ def _done(write: Write, kind: Kind, obj: Json, detail: str) -> Outcome:
         return Outcome(instruction=write.id, detail=detail)
     row = project(kind, obj)
     if not row.uid:
-        said = f"the answer is no {kind}: it is not known whether it was written"
+        said = f"response is not a {kind}; the write may or may not have been applied"
         return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail=said)
     return Outcome(instruction=write.id, detail=detail, kind=kind, object=row)
 

@@ -1,18 +1,20 @@
 """Which capabilities a replica has, and how it finds a real PD."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from mooring.capabilities.registry import descriptors, limits, uncapped
 from mooring.clients.pd.client import PdClient
+from mooring.clients.pd.client_secret import ClientSecret
 from mooring.clients.pd.room import AnswerRoom
-from mooring.clients.ports import Chance, Clock, MachineRegistry, PlacementDriver
-from mooring.clients.sabakan.client import Sabakan
+from mooring.clients.ports import Chance, Clock, KubeApi, PlacementDriver
 from mooring.core.engine.capability import Capability
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Key
 from mooring.core.queue import Settings, live_settings
 from mooring.core.queue.config import parse, with_targets
-from mooring.process.pd_directory import Make, may_ask
+from mooring.process.pd_directory import Make, may_ask, owner_of
 from mooring.process.settings.config import Config
 
 
@@ -23,7 +25,8 @@ def capabilities(config: Config) -> Sequence[Capability]:
 
 def queue_settings(config: Config) -> Settings:
     """The defaults of the design and of every capability, and what the configuration says instead."""
-    return parse(config.queue, with_targets(live_settings(), limits(), uncapped()))
+    settings = parse(config.queue, with_targets(live_settings(), limits(), uncapped()))
+    return msgspec.structs.replace(settings, windows=config.windows)
 
 
 def capacity_rules(config: Config) -> CapacityRules:
@@ -32,21 +35,21 @@ def capacity_rules(config: Config) -> CapacityRules:
     return next((rules for rules in said if rules is not None), CapacityRules())
 
 
-def make_registry(url: str) -> MachineRegistry:
-    return Sabakan(url)
-
-
-def make_pd(clock: Clock, chance: Chance, *, given: Container[str] = (), hosts: Sequence[str] = ()) -> Make:
-    """`given`: clusters whose PD an administrator has named; what such a PD says about its members is trusted."""
-    room = AnswerRoom()
+def make_pd(clock: Clock, chance: Chance, config: Config, api: KubeApi) -> Make:
+    """Clients for real PDs. Where an administrator has named one, what it says about its members is trusted."""
+    room, given, hosts = AnswerRoom(), config.pd, config.pd_hosts
 
     def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
+        owner = owner_of(urls) or cluster
+
         def may_ask_at(url: str) -> bool:
-            return str(cluster) in given or may_ask(url, cluster, hosts)
+            return str(cluster) in given or may_ask(url, cluster, hosts) or may_ask(url, owner, hosts)
 
         def may_keep(path: str, size: int) -> bool:
             return room.take(cluster, path, size, clock.monotonic())
 
-        return PdClient(urls, clock=clock, chance=chance, may_ask=may_ask_at, may_keep=may_keep)
+        name = config.pd_client_secrets.get(str(owner), f"{owner.name}-cluster-client-secret")
+        secret = ClientSecret(api, Key(owner.namespace, name), clock, optional=str(cluster) in given)
+        return PdClient(urls, clock=clock, chance=chance, secret=secret, may_ask=may_ask_at, may_keep=may_keep)
 
     return make

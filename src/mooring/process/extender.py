@@ -23,7 +23,8 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import VerbAnswer, Verbs
 from mooring.capabilities.home.wire import BadRequestError, TooManyError
 from mooring.capabilities.registry import serving
-from mooring.process.http.intake import MIB, BodyIntake, BodyRefusedError
+from mooring.core.model.limits import MIB
+from mooring.process.http.intake import BodyIntake, BodyRefusedError
 from mooring.process.replica import Replica
 
 log = structlog.get_logger()
@@ -42,7 +43,12 @@ def extender_app(replica: Replica, intake: BodyIntake, *, open_to_all: bool) -> 
     def policy() -> HomePolicy:
         return replica.config.policy(HomePolicy)
 
-    verbs = Verbs(replica.world, policy, lambda: engine.synced and serving("extender", engine.on))
+    verbs = Verbs(
+        replica.world,
+        policy,
+        lambda: engine.synced and serving("extender", engine.on | engine.observing),
+        lambda: serving("extender", engine.observing),
+    )
     token = None if open_to_all else replica.config.extender_token
     return app_of(verbs, policy, replica.metrics.count, intake=intake, token=token)
 

@@ -1,6 +1,7 @@
-"""The machine registry that the settings name: URL and variables are read again for every query.
+"""The machine registry that the settings name: URL, machines and query are read again for every look.
 
-`--sabakan-url` is where to ask when the settings name no URL. A client is made when the URL is another than before.
+`registry.url` of the configuration file is where to ask when fleet's own settings name no URL and list no machines. A
+client is made when the URL is another than before.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,13 +9,16 @@ from typing import Any
 
 import msgspec
 
-from mooring.capabilities.fleet.live import settings
+from mooring.capabilities.fleet.live import settings as keys
 from mooring.clients.ports import MachineRegistry, PortError, RefusedError
+from mooring.clients.registry.file import MachineList
+from mooring.clients.registry.netbox import NetboxSettings
 from mooring.core.model.cluster import Key
 from mooring.core.model.machine import Machine
 from mooring.core.world.read import WorldRead
+from mooring.process.settings.config import RegistrySettings
 
-Make = Callable[[str], MachineRegistry]
+Make = Callable[[str, NetboxSettings], MachineRegistry]
 
 
 class SettingsRegistry:
@@ -27,34 +31,37 @@ class SettingsRegistry:
         *,
         make: Make | None = None,
         fixed: MachineRegistry | None = None,
-        url: str = "",
+        settings: RegistrySettings | None = None,
     ) -> None:
         self._world = world
-        self._key = Key(namespace, settings.NAME)
+        self._key = Key(namespace, keys.NAME)
         self._make = make
         self._fixed = fixed
-        self._url = url
+        self._settings = settings or RegistrySettings()
         self._known: tuple[str, MachineRegistry] | None = None
+        self._listed = MachineList()
 
-    async def machines(self, variables: dict[str, Any] | None = None) -> Sequence[Machine]:
+    async def machines(self, query: dict[str, Any] | None = None) -> Sequence[Machine]:
         found = self._world.config_map(self._key)
         data = found.data if found is not None else {}
-        if variables is None and data.get(settings.VARIABLES):
+        if query is None and data.get(keys.VARIABLES):
             try:
-                variables = msgspec.json.decode(data[settings.VARIABLES], type=dict[str, Any] | None)
+                query = msgspec.json.decode(data[keys.VARIABLES], type=dict[str, Any] | None)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise RefusedError(f"{settings.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
-        return await (await self._registry(data.get(settings.URL) or self._url)).machines(variables)
+                raise RefusedError(f"{keys.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
+        if self._fixed is not None:
+            return await self._fixed.machines(query)
+        if not data.get(keys.URL) and data.get(keys.MACHINES):
+            return await self._listed.read(data[keys.MACHINES].encode(), f"{keys.MACHINES} of ConfigMap {self._key}")
+        return await (await self._registry(data.get(keys.URL) or self._settings.url)).machines(query)
 
     async def _registry(self, url: str) -> MachineRegistry:
-        if self._fixed is not None:
-            return self._fixed
         if not url or self._make is None:
-            raise PortError("no machine registry is named: mooring fleet set-url, or mooring run --sabakan-url")
+            raise PortError("no machine registry is named: mooring fleet set url URL, or set machines FILE")
         if self._known is None or self._known[0] != url:
             await self.close()
             try:
-                self._known = (url, self._make(url))
+                self._known = (url, self._make(url, self._settings.netbox))
             except ValueError as error:
                 raise RefusedError(f"registry: {error}", 400) from None
         return self._known[1]

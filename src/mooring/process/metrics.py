@@ -1,16 +1,21 @@
-"""Prometheus metrics. Every name and its labels stand in one table; no pod, node or id is ever a label.
+"""Prometheus metrics. Every name and its labels stand in one table; no pod or node is ever a label, and a store only
+while something is under way on it.
 
 A reader that asks for a series before anything happened finds it at 0: those with a fixed set of values are created
 at the start.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter as Counted
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from mooring.capabilities.registry import descriptors, sources
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.standing import Standing, needs_you
+from mooring.core.model.decision import OperatorRecord
+from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.core.queue.why import why_all
 
@@ -19,6 +24,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_writes_total": ("Writes to the outside, by verb and outcome", ("verb", "outcome")),
     "mooring_operators_total": ("Operators that ended, by source, how and reason", ("source", "how", "reason")),
     "mooring_admissions_total": ("Answers to AdmissionReviews, by class given or reason", ("outcome",)),
+    "mooring_evictions_total": ("Answers to evictions: held, or why they passed", ("outcome",)),
     "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
     "mooring_extender_requests_total": ("What schedulers asked, by verb and answer", ("verb", "reason")),
     "mooring_history_entries_total": ("What happened, by verb", ("verb",)),
@@ -29,13 +35,17 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "What waits in the queue, or is blocked until a person acts, by the one reason that counts",
         ("source", "state", "reason"),
     ),
-    "mooring_needs_you": ("Operators and objects that are blocked until a person acts", ()),
+    "mooring_needs_you": ("Operators and objects that are blocked until a person acts, or refused as configured", ()),
+    "mooring_would": ("Operators that features which only observe would propose now", ("source",)),
     "mooring_deadlines_at_risk": ("Operators that still wait with less than a minute to their deadline", ()),
     "mooring_operators_running": ("Operators that run", ("source",)),
     "mooring_leading": ("1 while this replica holds the lease", ()),
     "mooring_deciding": ("1 while it proposes and promotes", ()),
     "mooring_synced": ("1 once every kind has been listed", ()),
     "mooring_world_objects": ("Objects in the world", ("kind",)),
+    "mooring_store_cost": ("Cost under way on a TiKV store", ("cluster", "store")),
+    "mooring_leaders_left": ("Leaders still to leave the stores that are being handed over", ("cluster",)),
+    "mooring_cluster_refused": ("Changes to a TidbCluster that are refused as configured", ("cluster",)),
     "mooring_operators_backed_off": ("How often repeated proposals without effect had to back off", ()),
     "mooring_blackbox_stopped": ("1 once the black box records no more, for a full, broken or slow disk", ()),
     "mooring_inbox_events": ("Events that wait to be taken in", ()),
@@ -91,6 +101,7 @@ class Metrics:
             self._gauges["mooring_operators_waiting"].labels(*series)
         for source in sources():
             self._gauges["mooring_operators_running"].labels(source)
+            self._gauges["mooring_would"].labels(source)
 
     def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
         series = (name, tuple(labels.items()))
@@ -112,13 +123,15 @@ class Metrics:
         """Refresh the gauges; called for each scrape, not on every event."""
         waiting = dict.fromkeys(self._waiting_series, 0)
         running = dict.fromkeys(sources(), 0)
+        would = Counted(operator.source for operators in engine.would.values() for operator in operators)
         for operator_id, why in why_all(engine.queue).items():
             found = engine.queue.get(operator_id)
             series = (found.source if found is not None else "", str(State.WAITING), str(why.reason))
             waiting[series] = waiting.get(series, 0) + 1
         for one in engine.running.values():
             running[one.operator.source] = running.get(one.operator.source, 0) + 1
-        for series in _blocked(engine):
+        blocked = needs_you(engine)
+        for series in map(_blocked, blocked):
             waiting[series] = waiting.get(series, 0) + 1
         # A series that was exported once is exported at 0 afterwards, never dropped: an alert must be able to end.
         self._waiting_series.update(waiting)
@@ -126,17 +139,19 @@ class Metrics:
             self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
         for source, count in running.items():
             self.gauge("mooring_operators_running", {"source": source}, count)
-        self.gauge("mooring_needs_you", {}, sum(1 for _ in _blocked(engine)))
+            self.gauge("mooring_would", {"source": source}, would[source])
+        self.gauge("mooring_needs_you", {}, len(blocked))
         late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
         self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
         self._look_at_capabilities(engine)
+        self._look_at_clusters(engine)
         self.gauge("mooring_leading", {}, engine.leading)
         self.gauge("mooring_deciding", {}, engine.deciding)
         self.gauge("mooring_synced", {}, engine.synced)
         self.gauge("mooring_operators_backed_off", {}, engine.backed_off)
         self.gauge("mooring_inbox_events", {}, inbox)
-        self.gauge("mooring_world_objects", {"kind": "Node"}, sum(1 for _ in engine.world.nodes()))
-        self.gauge("mooring_world_objects", {"kind": "Pod"}, sum(1 for _ in engine.world.pods()))
+        self.gauge("mooring_world_objects", {"kind": "Node"}, engine.world.count(Kind.NODE))
+        self.gauge("mooring_world_objects", {"kind": "Pod"}, engine.world.count(Kind.POD))
 
     def _look_at_capabilities(self, engine: Engine) -> None:
         """The gauges of the capabilities; a role or constraint that is gone is no longer exported."""
@@ -152,15 +167,32 @@ class Metrics:
             for name, named, value in one.figures(notes):
                 self.gauge(name, named, value)
 
+    def _look_at_clusters(self, engine: Engine) -> None:
+        """By TidbCluster: what is under way on its stores, and what is left of it. One that is gone is no longer
+        exported."""
+        costs, left, refused = dict[str, int](), Counted[str](), Counted[str]()
+        clusters = {str(tc.key) for tc in engine.world.tidb_clusters()} if engine.leading else set()
+        for one in engine.running.values():
+            costs.update((t, engine.queue.used(t)) for t in one.cost if t.startswith("store/"))
+            left[one.operator.payload.cluster] += int(one.figure or 0)
+        for (_, key), verdicts in engine.refused.items():
+            refused[key] += len(verdicts)
+        for name in ("mooring_store_cost", "mooring_leaders_left", "mooring_cluster_refused"):
+            self._gauges[name].clear()
+        for cluster in clusters:
+            self.gauge("mooring_leaders_left", {"cluster": cluster}, left[cluster])
+            self.gauge("mooring_cluster_refused", {"cluster": cluster}, refused[cluster])
+        for target, cost in costs.items():
+            cluster, _, store = target.removeprefix("store/").rpartition("/")
+            self.gauge("mooring_store_cost", {"cluster": cluster, "store": store}, cost)
+
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
 
-def _blocked(engine: Engine) -> Iterator[tuple[str, str, str]]:
+def _blocked(one: Standing) -> tuple[str, str, str]:
     """Source, state and reason of whatever a person must act on: operators on their way, and what was not begun."""
-    for running in engine.running.values():
-        if running.waiting_on is not None and running.waiting_on.state == State.BLOCKED:
-            yield running.operator.source, str(State.BLOCKED), str(running.waiting_on.reason)
-    for (capability, _), verdict in engine.verdicts.items():
-        if verdict.state == State.BLOCKED:
-            yield capability, str(State.BLOCKED), str(verdict.reason)
+    if isinstance(one.of, OperatorRecord):
+        waiting_on = one.of.waiting_on
+        return one.of.operator.source, str(one.state), str(waiting_on.reason if waiting_on is not None else "")
+    return one.capability, str(one.state), str(one.of.reason)

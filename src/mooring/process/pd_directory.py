@@ -12,15 +12,18 @@ cluster they belong to.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from mooring.clients.pd.client import PdClient
 from mooring.clients.ports import NotFoundError, PlacementDriver, RefusedError
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
 from mooring.core.model.marks import PD_ENDPOINTS
 from mooring.core.model.tidb import Store, TidbCluster
+from mooring.core.world.members import sharing_pd
 from mooring.core.world.read import WorldRead
 
 #: So many clients of clusters that are gone are kept: the latest.
@@ -35,6 +38,10 @@ class PdOf(Protocol):
 
     def given(self, cluster: Key) -> bool:
         """Named by an administrator, so its stores may have any address."""
+        ...
+
+    def sharing(self, cluster: Key) -> Sequence[TidbCluster]:
+        """The TidbClusters that use this one's PD, with itself; none once it is gone."""
         ...
 
 
@@ -57,6 +64,9 @@ class PdDirectory:
     def given(self, cluster: Key) -> bool:
         """An administrator has named this cluster's PD."""
         return str(cluster) in self._overrides
+
+    def sharing(self, cluster: Key) -> Sequence[TidbCluster]:
+        return sharing_pd(self._world, cluster)
 
     def pd(self, cluster: Key) -> PlacementDriver:
         """NotFoundError: no such cluster. RefusedError: its annotation names an address that is not allowed."""
@@ -103,7 +113,16 @@ def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: 
     if annotated:
         return annotated
     scheme = "https" if tc.tls else "http"
-    return (f"{scheme}://{tc.name}-pd.{tc.namespace}.svc:2379",)
+    # Without a PD of its own it uses that of the TidbCluster that `spec.cluster` names.
+    owner = tc.pd_of if tc.pd_of is not None and not tc.pd_replicas else tc.key
+    return (f"{scheme}://{owner.name}-pd.{owner.namespace}.svc:2379",)
+
+
+def owner_of(urls: Sequence[str]) -> Key | None:
+    """The TidbCluster whose PD Service this is: `spec.cluster` may have named another one's."""
+    name, _, rest = (urlsplit(urls[0]).hostname or "").partition(".")
+    namespace, _, zone = rest.partition(".")
+    return Key(namespace, name.removesuffix("-pd")) if name.endswith("-pd") and zone == "svc" else None
 
 
 def may_ask(url: str, cluster: Key, hosts: Iterable[str] = ()) -> bool:
@@ -127,26 +146,41 @@ def may_ask(url: str, cluster: Key, hosts: Iterable[str] = ()) -> bool:
     return any(fnmatchcase(address, pattern.lower()) for pattern in hosts)
 
 
-async def proven(pds: PdOf, cluster: Key, *store_ids: int) -> PlacementDriver:
+def one_connection(pds: PdOf, cluster: Key) -> AbstractAsyncContextManager[None]:
+    """What `proven` asks and the write after it reach the same server. A PD in this process has no connections."""
+    pd = pds.pd(cluster)
+    return pd.one_connection() if isinstance(pd, PdClient) else nullcontext()
+
+
+async def proven(pds: PdOf, cluster: Key, *store_ids: int, shared: bool = False) -> PlacementDriver:
     """The cluster's PD, right before a write, once it has shown that it, and every store that is named, belong to this
-    cluster; NotFoundError if not.
+    cluster (`shared`: or to another TidbCluster on the same PD); NotFoundError if not.
 
     tidb-operator's stores say so themselves (`demo-tikv-0.demo-tikv-peer.tidb.svc:20160`). Stores with other addresses
     are trusted only of a PD that an administrator has named."""
-    pd, given = pds.pd(cluster), pds.given(cluster)
+    pd, given, sharing = pds.pd(cluster), pds.given(cluster), pds.sharing(cluster)
+    own = sharing if shared else tuple(tc for tc in sharing if tc.key == cluster)
     named = await pd.stores(*store_ids) if store_ids else ()
     for store in named:
-        if not _belongs(store, cluster, given=given):
+        if not _belongs(store, cluster, own, given=given):
             raise NotFoundError(f"store {store.id} at {printable(store.address)} is not one of {cluster}: left alone")
     stores = named or await pd.stores()
-    if stores and not any(_belongs(store, cluster, given=given) for store in stores):
+    if stores and not any(_belongs(store, cluster, sharing, given=given) for store in stores):
         seen = printable(stores[0].address)
         raise NotFoundError(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
     return pd
 
 
-def _belongs(store: Store, cluster: Key, *, given: bool) -> bool:
+def _belongs(store: Store, cluster: Key, clusters: Sequence[TidbCluster], *, given: bool) -> bool:
+    """By the whole address, or by tidb-operator's own status. Of a cluster that is gone only its names are left."""
     if not store.namespace:
         return given
+    known = [tc for tc in clusters if _is_member(store, tc.key)]
+    if not known:
+        return not clusters and _is_member(store, cluster)
+    return any(store.domain == tc.cluster_domain or store.id in tc.tikv_store_ids.values() for tc in known)
+
+
+def _is_member(store: Store, cluster: Key) -> bool:
     member = any(store.pod_name.startswith(f"{cluster.name}-{kind}-") for kind in ("tikv", "tiflash"))
     return store.namespace == cluster.namespace and member

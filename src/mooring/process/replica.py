@@ -14,9 +14,12 @@ from typing import Final
 import msgspec
 import structlog
 
+from mooring.capabilities.drain.policy import DrainPolicy
+from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.registry import descriptors, serving
+from mooring.capabilities.registry import descriptors, hooks
+from mooring.clients.kube.fence import fenced
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
@@ -24,6 +27,7 @@ from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import PolicyChanged, QueueSettingsChanged
 from mooring.core.engine.recording.checkpoint import capture
+from mooring.core.model.descriptor import Described
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
@@ -31,7 +35,12 @@ from mooring.process.act import Actor
 from mooring.process.admission.parts import webhook_parts
 from mooring.process.assemble import capacity_rules, queue_settings
 from mooring.process.blackbox.writer import STOPPED, BlackBox, header_of
+from mooring.process.fleet.export import Exporter
+from mooring.process.fleet.repair import Repairer
 from mooring.process.history_log import HistoryLog
+from mooring.process.karpenter import NodeClaims
+from mooring.process.leader_directory import LeaderDirectory
+from mooring.process.leader_directory import Make as MakeLeaders
 from mooring.process.lease.election import Timing
 from mooring.process.lease.elector import Elector
 from mooring.process.machine_registry import Make as MakeRegistry
@@ -58,13 +67,16 @@ KINDS: Final = (
     Kind.CONFIG_MAP,
     Kind.POD,
 )
+#: Read where their CRD is there; nothing waits for them.
+OPTIONAL: Final = (Kind.NODE_CLAIM,)
 #: After a stop: how long writes under way may take to end.
 PATIENCE_S: Final = 5.0
 
 
 def engine_of(config: Config, capabilities: Sequence[Capability]) -> Engine:
     """An engine at its start: it has seen nothing."""
-    return Engine(World(capacity_rules(config)), Queue(queue_settings(config)), capabilities, kinds=KINDS)
+    world, queue, described = World(capacity_rules(config)), Queue(queue_settings(config)), Described(descriptors())
+    return Engine(world, queue, capabilities, kinds=KINDS, described=described, namespace=config.namespace)
 
 
 class Replica:
@@ -80,6 +92,7 @@ class Replica:
         capabilities: Sequence[Capability],
         registry: MachineRegistry | None = None,
         make_registry: MakeRegistry | None = None,
+        make_leaders: MakeLeaders | None = None,
         quiet: bool = True,
         forgiving: bool = False,
     ) -> None:
@@ -105,43 +118,74 @@ class Replica:
             on_stopped=self._stopped,
         )
         self.registry = SettingsRegistry(
-            self.world, config.namespace, make=make_registry, fixed=registry, url=config.sabakan_url
+            self.world, config.namespace, make=make_registry, fixed=registry, settings=config.registry_settings()
         )
         self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
+        self.leaders = LeaderDirectory(self.world, api, clock, config.leader_hosts, make_leaders)
+        actor = Actor(api, self.pds, self.elector, self.leaders.driver)
         self.shell = Shell(
             self.engine,
-            Actor(api, self.pds, self.elector),
+            actor,
             self.pds,
             clock,
             self.recorder,
+            leaders=self.leaders.driver,
             registry=self.registry,
             on_turn=self._after_turn,
         )
         self.webhook = webhook_parts(
-            config, self.engine, api, clock, chance, elector=self.elector, recorder=self.recorder, shell=self.shell
+            config,
+            self.engine,
+            api,
+            clock,
+            chance,
+            elector=self.elector,
+            recorder=self.recorder,
+            shell=self.shell,
+            evicting=lambda: actor.evicting,
+        )
+        own = fenced(api, self.elector.may_write), clock, self.world, self.recorder
+        self.exporter = Exporter(
+            *own,
+            policy=lambda: fleet.export if (fleet := self._fleet()) else None,
+            namespace=config.namespace,
+            leads=self.elector.may_write,
+            gauge=self.metrics.gauge,
+        )
+        self.repairer = Repairer(
+            *own,
+            policy=lambda: fleet.repair if (fleet := self._fleet()) else None,
+            namespace=config.namespace,
+            leads=self.elector.may_write,
+            gauge=self.metrics.gauge,
         )
         # At a URL of our own no other replica answers: its configurations are removed when this one stops.
-        self.elector.hands_over = lambda: serving("webhook", self.config.on()) and not self.config.webhook_url
+        self.elector.hands_over = lambda: bool(hooks(self.config.on())) and not self.config.webhook_url
         self.elector.prepared = False
         self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
-        self.shell.switch(config.on())
+        self.shell.switch(config.on(), config.observing())
+
+    def _fleet(self) -> FleetPolicy | None:
+        return self.config.policy(FleetPolicy) if "fleet" in self.config.on() else None
 
     def _informers(self, chance: Chance, *, quiet: bool) -> InformerSet:
         around = QuietCollector() if quiet else None
+        claims = NodeClaims(self.shell.tell)
+        sinks = {Kind.NODE: claims.on_node, Kind.NODE_CLAIM: claims.on_claim}
         informers = [
             Informer(
                 self.api,
                 kind,
-                self.shell.tell,
+                sinks.get(kind, self.shell.tell),
                 self.clock,
                 chance,
                 around_sync=around or contextlib.nullcontext,
-                known=self.world.known,
+                known=(lambda _, obj: obj) if kind in sinks else self.world.known,
             )
-            for kind in KINDS
+            for kind in (*KINDS, *OPTIONAL)
         ]
-        return InformerSet(informers)
+        return InformerSet(informers, optional=OPTIONAL)
 
     @property
     def world(self) -> World:
@@ -164,6 +208,8 @@ class Replica:
                 group.create_task(self.informers.run(), name="informers"),
                 group.create_task(self.recorder.run(), name="events"),
                 group.create_task(self.webhook.reconciler.run(), name="webhook"),
+                group.create_task(self.exporter.run(), name="export"),
+                group.create_task(self.repairer.run(), name="repair"),
             ]
             elector = group.create_task(self.elector.run(), name="election")
             try:
@@ -178,6 +224,7 @@ class Replica:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.pds.close()
+                await self.leaders.close()
                 await self.registry.close()
 
     def _stumbled(self, where: str, error: Exception) -> None:
@@ -210,16 +257,17 @@ class Replica:
         """Take over what may change while running; answers with the keys that need a restart."""
         settings = queue_settings(config)  # first: should it be wrong, nothing has changed
         old, self.config = self.config, config
-        if config.on() != old.on():
-            self.shell.switch(config.on())
-            self.webhook.reconciler.serve(on=serving("webhook", config.on()))
-        if config.queue != old.queue:
+        if config.features != old.features:
+            self.shell.switch(config.on(), config.observing())
+            self.webhook.reconciler.serve(hooks(config.on()))
+        if (config.queue, config.windows) != (old.queue, old.windows):
             self.shell.tell(QueueSettingsChanged(settings))
         for one in descriptors():
             policy = config.policy(one.policy)
             if one.name in self.engine.capabilities and policy != old.policy(one.policy):
                 self.shell.tell(PolicyChanged(one.name, msgspec.to_builtins(policy), one.capacity(policy)))
         self.webhook.reviewer.admission.follow(config.policy(MixPolicy))
+        self.webhook.reviewer.gate.policy = config.policy(DrainPolicy)
         fields = msgspec.structs.fields(Config)
         changed = (f.encode_name for f in fields if getattr(old, f.name) != getattr(config, f.name))
         return [key for key in changed if not follows(key)]

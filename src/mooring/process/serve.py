@@ -18,20 +18,21 @@ import structlog
 from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.capabilities.registry import serving
+from mooring.capabilities.registry import hooks, serving
 from mooring.clients.ports import KubeApi
+from mooring.clients.registry.choose import open_registry
 from mooring.clients.x509 import issue_authority, issue_leaf, load_pair, new_key, pem, private_pem
 from mooring.clients.x509 import name as subject_name
 from mooring.core.model.exits import UserError
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
-from mooring.process.assemble import capabilities, make_pd, make_registry
+from mooring.process.assemble import capabilities, make_pd
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.extender import extender_app
 from mooring.process.http.intake import BodyIntake
 from mooring.process.http.listening import Listener
 from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
-from mooring.process.lease.peers import address_of, advertised, identity_with
+from mooring.process.lease.elector import address_of, advertised, identity_with
 from mooring.process.replica import Replica
 from mooring.process.settings.config import Config, Resolved, host_port, host_ports
 from mooring.process.settings.reload import Reloader
@@ -62,12 +63,12 @@ async def live(
     replica = Replica(
         config,
         api,
-        make_pd(clock, chance, given=config.pd, hosts=config.pd_hosts),
+        make_pd(clock, chance, config, api),
         clock,
         chance,
         identity=identity,
         capabilities=capabilities(config),
-        make_registry=make_registry,
+        make_registry=open_registry,
         forgiving=True,
     )
     on_replica(replica)
@@ -86,16 +87,16 @@ async def live(
         stack.push_async_callback(forwarder.close)
         webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
         stack.push_async_callback(webhook.stop)
-        if serving("extender", config.on()):
+        if serving("extender", config.on() | config.observing()):
             await extender.start()
-        if serving("webhook", config.on()):
+        if hooks(config.on()):
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")
         say(_greeting(identity, config, urls))
 
         async def take_over(new: Config) -> list[str]:
-            if serving("extender", new.on()) and not extender.listens:
+            if serving("extender", new.on() | new.observing()) and not extender.listens:
                 await extender.start()
-            if serving("webhook", new.on()) and not webhook.listens:
+            if hooks(new.on()) and not webhook.listens:
                 await webhook.start()
             return replica.apply(new)
 
@@ -105,7 +106,8 @@ async def live(
 
 
 def _greeting(identity: str, config: Config, urls: list[str]) -> str:
-    features = ", ".join(sorted(config.on())) or "none"
+    observed = {f"{name} (observe)" for name in config.observing()}
+    features = ", ".join(sorted(config.on() | observed)) or "none"
     return f"mooring: {identity} at {', '.join(urls)} · features: {features}"
 
 

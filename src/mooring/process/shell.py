@@ -14,15 +14,24 @@ from typing import Any
 
 import structlog
 
-from mooring.clients.ports import Clock, MachineRegistry, PortError, Recorder
+from mooring.clients.ports import Clock, MachineRegistry, PortError, Recorder, remedy_of
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import Event, Features, LeaseChanged, Tick
-from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
-from mooring.core.model.instructions import EmitEvent, Instruction, Outcome, ReadMachines, ReadPd, ReadRegions
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import LeadersSeen, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.instructions import (
+    EmitEvent,
+    Instruction,
+    Outcome,
+    ReadLeaders,
+    ReadMachines,
+    ReadPd,
+    ReadRegions,
+)
 from mooring.core.model.reasons import Reason
-from mooring.process.act import Actor
+from mooring.process.act import Actor, DriverOf, no_leaders
+from mooring.process.clock import TimedEvent
 from mooring.process.pd_directory import PdOf
-from mooring.process.timed_event import TimedEvent
 
 log = structlog.get_logger()
 
@@ -79,12 +88,14 @@ class Shell:
         clock: Clock,
         recorder: Recorder,
         *,
+        leaders: DriverOf = no_leaders,
         registry: MachineRegistry | None = None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self._act = act
         self._pds = pds
+        self._leaders = leaders
         self._registry = registry
         self._clock = clock
         self._recorder = recorder
@@ -114,8 +125,8 @@ class Shell:
     def lead(self, *, leading: bool) -> None:
         self.tell(LeaseChanged(leading))
 
-    def switch(self, features: frozenset[str]) -> None:
-        self.tell(Features(features))
+    def switch(self, on: frozenset[str], observing: frozenset[str] = frozenset()) -> None:
+        self.tell(Features(on, observing))
 
     def now(self) -> float:
         """Wall time as the engine knows it: it neither jumps nor goes back. A clock that was set is followed slowly."""
@@ -211,6 +222,8 @@ class Shell:
                     )
                 case ReadPd():
                     self._spawn(self._look_at_pd(instruction), f"look at PD {instruction.cluster}")
+                case ReadLeaders(workload=workload):
+                    self._spawn(self._look_at_leaders(workload), f"look at leaders {workload}")
                 case ReadRegions():
                     self._spawn(self._look_at_regions(instruction), f"look at regions {instruction.cluster}")
                 case ReadMachines():
@@ -246,14 +259,26 @@ class Shell:
     async def _look_at_pd(self, instruction: ReadPd) -> None:
         cluster, began = instruction.cluster, self.now()
         try:
-            view = await self._pds.pd(cluster).observe()
+            view = await self._pds.pd(cluster).observe(*instruction.stores)
         except PortError as error:
-            self.tell(PdLost(cluster, str(error), began))
+            self.tell(PdLost(cluster, str(error), began, remedy_of(error)))
         except Exception as error:
             log.exception("pd.read-failed", cluster=str(cluster))
             self.tell(PdLost(cluster, f"{type(error).__name__}: {error}", began))
         else:
             self.tell(PdSeen(cluster, view, began))
+
+    async def _look_at_leaders(self, workload: Key) -> None:
+        began = self.now()
+        try:
+            view = await (await self._leaders(workload)).read()
+        except PortError as error:
+            self.tell(LeadersSeen(workload, None, began, str(error)))
+        except Exception as error:
+            log.exception("leaders.read-failed", workload=str(workload))
+            self.tell(LeadersSeen(workload, None, began, f"{type(error).__name__}: {error}"))
+        else:
+            self.tell(LeadersSeen(workload, view, began))
 
     async def _look_at_regions(self, look: ReadRegions) -> None:
         began, reason, detail, end_key = self.now(), None, "", ""
@@ -277,7 +302,7 @@ class Shell:
     async def _look_at_machines(self) -> None:
         began = self.now()
         if self._registry is None:
-            self.tell(MachinesLost("no machine registry is configured (--sabakan-url)", began))
+            self.tell(MachinesLost("no machine registry is configured", began))
             return
         try:
             machines = await self._registry.machines()

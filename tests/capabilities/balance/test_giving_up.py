@@ -7,8 +7,8 @@ from mooring.capabilities.balance import BalancePolicy, schedulers
 from mooring.capabilities.balance.capability import Balance
 from mooring.capabilities.balance.pause import PD_SCHEDULERS
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import OperatorRecord
-from mooring.core.model.events import Listed, PdSeen, RegionsSeen
+from mooring.core.model.decision import OperatorRecord, no_answer
+from mooring.core.model.events import Listed, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.placement import Placement, PlacementRule
@@ -41,7 +41,7 @@ class RunningProcess:
     def __init__(self):
         self.world, self.queue = World(), Queue(live_settings())
         self.world.apply(Listed(Kind.TIDB_CLUSTER, (TidbCluster("tidb", "demo", "u", "1"),)))
-        self.balance = Balance(BalancePolicy(sources=("balance-leader",)))
+        self.balance = Balance(BalancePolicy(sources=("balance-leader",), clusters=("*",)))
         for index in self.balance.indexes():
             self.world.register(index)
         self.notes = {}
@@ -302,7 +302,7 @@ def test_what_waits_for_a_region_that_pd_works_on_is_withdrawn(house):
 def test_the_cluster_and_its_pd_are_gone(house, running):
     """T12: there is nobody left to ask how it ended."""
     house.world.apply(Listed(Kind.TIDB_CLUSTER, ()))
-    house.world.note_pd_lost(DEMO, "no such host")
+    house.world.note_pd_lost(DEMO, no_answer(PdLost(DEMO, "no such host", 102.0)))
     assert house.next_step(running, 103.0).end.reason == Reason.CLUSTER_GONE
 
 

@@ -3,12 +3,15 @@
 from random import Random
 
 import pytest
+from bench.regions import SCENARIOS, LimitScheme, Model, QueueScheme, play
+from bench.regions.__main__ import app
+from bench.regions.calibrate import calibrate
+from bench.regions.compare import bars, compare
+from bench.regions.loads import LoadsError, measure, model_of
 
-from mooring.cli import app
+from mooring.core.model.operator import StepKind
+from mooring.core.model.tidb import PdOperator, Peer, Region, Store
 from mooring.core.queue import Settings
-from mooring.sim.regions import SCENARIOS, LimitScheme, Model, QueueScheme, play
-from mooring.sim.regions.calibrate import calibrate
-from mooring.sim.regions.compare import bars, compare
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -85,12 +88,12 @@ def test_the_plot_has_a_bar_for_each_play():
 
 
 def test_commands_print_json(capsys):
-    """`mooring balance compare` and `calibrate` answer scripts too, with their assumptions."""
+    """`python -m bench.regions compare` and `calibrate` answer scripts too, with their assumptions."""
     import json
 
     for command in (["compare", "--scenario", "store-loss", "--stores", "4"], ["calibrate", "--bound", "1.5"]):
         with pytest.raises(SystemExit) as ended:
-            app(["balance", *command, "-o", "json"], exit_on_error=False)
+            app([*command, "-o", "json"], exit_on_error=False)
         assert ended.value.code in (None, 0)
         answer = json.loads(capsys.readouterr().out)
         assert answer["seed"] == 1
@@ -104,3 +107,76 @@ def test_repairs_that_go_first_are_done_sooner():
     plain, first = play(made(), QueueScheme()), play(made(), QueueScheme(repairs_first=True))
     assert first.repaired_s < plain.repaired_s and first.balanced_s <= plain.balanced_s
     assert first.peak_cost <= 20
+
+
+# ── Measured loads (T10) ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_measured_loads_replace_assumptions_and_are_named_as_such():
+    """T10: what a file gives is measured, what it leaves out is assumed, and the answer follows the file."""
+    model = model_of({"loads": {"AddLearner": {"sender": 0.02, "receiver": 0.04}}, "busy": {"low": 0.2, "high": 0.4}})
+    said = " ".join(model.assumptions())
+    assert "measured: customers use 20% to 40%" in said and "measured: a snapshot loads its sender by 2.0%" in said
+    assert "assumed: a removal" in said
+    light, assumed = calibrate(3.0, model=model), calibrate(3.0)
+    assert light.careful[StepKind.ADD_LEARNER]["to"] < assumed.careful[StepKind.ADD_LEARNER]["to"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        [],
+        {"load": {}},
+        {"loads": {"AddLeaner": {"to": 1}}},
+        {"loads": {"AddLearner": {"to": 0.1}}},
+        {"loads": {"AddLearner": {"sender": 2}}},
+        {"loads": {"AddLearner": {"sender": -0.1}}},
+        {"busy": {"low": 0.5, "high": 0.2}},
+        {"snapshot-mib-per-s": True},
+    ],
+)
+def test_what_is_no_file_of_loads(raw):
+    """T10: refused in words that name the key."""
+    with pytest.raises(LoadsError) as refused:
+        model_of(raw)
+    assert len(str(refused.value)) > 20
+
+
+async def test_measuring_reads_what_stores_used_and_moves_every_region_back():
+    """T10: on a PD whose stores show a known use of CPU, that use is the load; peers and leaders are where they were."""
+    pd = MeasuredPd()
+    found = await measure(pd, pd, regions=1, quiet_s=0.2, note=lambda _: None)
+    load = found["loads"]["AddLearner"]
+    assert load["receiver"] > load["sender"] > 0.0
+    assert found["loads"]["TransferLeader"]["sender"] == 0.0
+    assert [body["name"] for body in pd.asked] == ["transfer-peer"] * 2 + ["transfer-leader"] * 2
+    assert (pd.asked[0]["to_store_id"], pd.asked[1]["to_store_id"]) == (4, 2)
+    assert (pd.asked[2]["to_store_id"], pd.asked[3]["to_store_id"]) == (3, 1)
+    model_of(found)  # it can be read back
+
+
+class MeasuredPd:
+    """One region on three of four stores. A copy uses a quarter of two cores on its target, half of that on the leader's store."""
+
+    def __init__(self):
+        self.asked, self.polls, self.spent = [], 0, dict.fromkeys((1, 2, 3, 4), 0.0)
+
+    async def stores(self):
+        return [Store(i, f"s{i}:20160") for i in (1, 2, 3, 4)]
+
+    async def regions(self):
+        return [Region(7, "", "", peers=tuple(Peer(i, i) for i in (1, 2, 3)), leader_store=1, size_mib=96)]
+
+    async def add_operator(self, body):
+        self.asked.append(body)
+        self.polls = 2
+        if body["name"] == "transfer-peer":
+            self.spent[body["to_store_id"]] += 0.05
+            self.spent[1] += 0.025
+
+    async def operators(self):
+        self.polls -= 1
+        return [PdOperator(region_id=7, desc="", brief="")] if self.polls > 0 else []
+
+    async def cpu(self):
+        return {store: (spent, 2.0) for store, spent in self.spent.items()}

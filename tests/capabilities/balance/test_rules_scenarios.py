@@ -6,7 +6,7 @@ import pytest
 from mooring.capabilities.balance import BalancePolicy
 from mooring.core.engine.why import explain, render
 from mooring.core.model.reasons import Reason
-from mooring.sandbox.pd.placement import CHECKERS
+from mooring_lab.cluster.pd.placement import CHECKERS
 from tests.sim.scenarios.balance import NAME, NAMESPACE, ScaleOutScenario
 
 KEY = ("balance", f"{NAMESPACE}/{NAME}")
@@ -215,7 +215,7 @@ def test_a_store_that_pd_does_not_empty_stops_nothing():
     async def whole(rig):
         await scene.build(rig)
         pd = scene.pd(rig)
-        flash = pd.attach("somewhere", labels={"engine": "tiflash"})
+        flash = pd.attach(f"{NAME}-tiflash-0", labels={"engine": "tiflash"})
         where = [[p.store_id for p in g.peers] for g in pd.server.tikv.groups.values()]
         for group in list(pd.server.tikv.groups.values()):
             pd.server.tikv.drop_group(group)
@@ -225,7 +225,7 @@ def test_a_store_that_pd_does_not_empty_stops_nothing():
         rules = [rule("default", 0, None), rule("learners", 0, 20, group_id="tiflash", role="learner", count=1,
                  label_constraints=[{"key": "engine", "op": "in", "values": ["tiflash"]}])]  # fmt: skip
         pd.server.placement.set_rules(rules)
-        pd.pod_gone("somewhere")
+        pd.pod_gone(f"{NAME}-tiflash-0")
         rig.start()
         await rig.until(rig.leads)
         await rig.until(lambda: pd.server.store(pd.server.tikv.stores[flash]).state == "Down", limit_s=4000)

@@ -321,13 +321,17 @@ def test_switched_off_midway_what_runs_ends():
 def test_a_hand_over_beside_balancing():
     """T12, E6: a pod is handed over and restarted while our schedulers balance: no leader is interrupted, none comes
     back before its store is, and everything is even in the end."""
+    from mooring.capabilities.balance import BalancePolicy
     from mooring.capabilities.handoff.policy import HandoffPolicy
     from mooring.process.settings.config import Config
-    from mooring.sim.rig import Rig
+    from mooring_lab.stage.rig import Rig
     from tests.sim.scenarios.restart import RestartScenario
 
     scenario = RestartScenario(regions=60)
-    config = Config(features={"handoff": True, "balance": True}, policies=(HandoffPolicy(recheck_s=5.0),))
+    config = Config(
+        features={"handoff": True, "balance": True},
+        policies=(HandoffPolicy(recheck_s=5.0), BalancePolicy(clusters=("*",))),
+    )
     rig = Rig(seed=1, config=config)
 
     def even():

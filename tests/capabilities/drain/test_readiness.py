@@ -4,7 +4,9 @@ import msgspec
 
 from mooring.capabilities.drain.readiness import active_pods, is_ready, missing_facts, ready_pods
 from mooring.capabilities.drain.room import copies
+from mooring.capabilities.handoff.members.operators import missing_members
 from mooring.core.model.cluster import Node, PodShape
+from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
 
@@ -24,11 +26,22 @@ def test_ready_for_less_than_min_ready_seconds_is_missing():
     assert not list(missing_facts(db, (old, young), Queue(live_settings()), NOW + 20))
 
 
-def test_what_has_no_pod_is_charged_to_the_workload():
-    db = stateful_set("db", replicas=3)
-    one = pod("db-0", owner=owned_by(db))
-    (fact,) = missing_facts(db, (one,), Queue(live_settings()), NOW)
-    assert (fact.subject, fact.amount) == ("missing/workload/tidb/StatefulSet/db", 2)
+def test_a_replica_of_a_deployment_without_a_pod_is_charged_to_the_workload():
+    web = msgspec.structs.replace(stateful_set("web", replicas=3), kind="Deployment")
+    one = pod("web-abc", owner=owned_by(web))
+    (fact,) = missing_facts(web, (one,), Queue(live_settings()), NOW)
+    assert (fact.subject, fact.amount) == ("missing/workload/tidb/Deployment/web", 2)
+
+
+def test_a_missing_member_is_charged_once_whoever_states_it():
+    """M6, E9: mix and handoff name the same absence alike, and of two facts with one name the larger counts."""
+    pd = stateful_set("demo-pd", replicas=3)
+    here = {f"demo-pd-{i}": pod(f"demo-pd-{i}", owner=owned_by(pd)) for i in (0, 2)}
+    of_mix = set(missing_facts(pd, here.values(), Queue(live_settings()), NOW))
+    spec = TidbCluster("tidb", "demo", "uid-demo", "1", pd_replicas=3)
+    of_handoff = set(missing_members(spec, "pd", here, None, world_of(pd, *here.values()), NOW))
+    assert {(f.target, f.subject) for f in of_mix} == {(f.target, f.subject) for f in of_handoff}
+    assert [f.subject for f in of_mix] == ["pod/tidb/demo-pd-1"]
 
 
 def test_one_that_ended_or_leaves_is_no_replica_any_more():

@@ -11,9 +11,9 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, marks_left, set_settings, stored
-from mooring.sim.whole.cke import wrong_between
+from mooring_lab.simulate.build import wrong_between
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import TEMPLATE, cordoned, marks_left, set_settings, stored
 from tests.sim.scenarios.fleet import build_fleet, fleet_config
 
 GOLD = TEMPLATE.replace("  control_plane: false\n", "  control_plane: false\n  labels: {tier: gold}\n")

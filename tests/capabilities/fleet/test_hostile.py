@@ -7,14 +7,14 @@ import pytest
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.retirement.retire import may_try
+from mooring.capabilities.fleet.live.retire import may_try
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import RETIRING, Mark, write_mark
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import (
     TEMPLATE,
     cordoned,
     marks_left,
@@ -188,7 +188,7 @@ def test_a_stored_cluster_that_is_deleted_is_not_made_up_anew():
         assert leader is not None
         said = leader.engine.verdicts[("fleet", "plan")]
         assert (said.state, said.reason) == ("blocked", "misconfigured")
-        assert "set-cluster" in said.detail
+        assert "set cluster" in said.detail
 
     play(then, machines=12)
 

@@ -8,9 +8,9 @@ from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
-from mooring.sandbox.pd import requests
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import cordoned, keys, pods_on, serial_of, set_state, taints_of
+from mooring_lab.cluster.pd import requests
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import cordoned, keys, pods_on, serial_of, set_state, taints_of
 from tests.capabilities.fleet.test_retire import play
 from tests.sim.scenarios.fleet import DEMO, TIDB, RetireScenario, annotations_of
 

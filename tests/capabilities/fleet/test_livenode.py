@@ -110,7 +110,10 @@ def test_the_ledger_reads_back_what_it_wrote_and_forgets_the_oldest():
         ledger = made
     assert ledger.revision == 5
     assert [e.revision for e in ledger.history] == [3, 4, 5]
-    assert ledger.pending.added == ("10.0.0.4",)
+    assert ledger.pending.added["10.0.0.4"] == NOW, "and what came before is not forgotten until it has settled"
+    old = {**ledger.object.data, "pending.json": '{"at": 7.0, "added": ["10.0.0.4"]}'}
+    read = read_ledger(ConfigMap("own", "x", "u", "9", data=old))
+    assert isinstance(read, StoredCluster) and read.pending.added == {"10.0.0.4": 7.0}, "as 0.2 wrote it"
     assert len(ledger.members) == 5
 
 

@@ -6,13 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.capabilities.fleet.descriptor import report_of
 from mooring.capabilities.fleet.live import settings
+from mooring.capabilities.fleet.live.policy import RepairPolicy
 from mooring.capabilities.fleet.planner import keys
 from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import (
     TEMPLATE,
     cordoned,
     roles_by_address,
@@ -381,3 +383,53 @@ def test_metrics_have_ckes_names_and_ours_beside_them():
         assert 'mooring_fleet_unmet{constraint="minimum-workers"}' in text
 
     play(then)
+
+
+def test_the_node_of_a_machine_that_left_is_deleted_once_it_is_silent_for_long():
+    """F13: off unless asked; never while it is Ready, is still in the cluster, or while the registry does not answer."""
+    everybody = {"delete_nodes": True, "delete_nodes_after_s": 600.0}
+    for policy, deleted in ((everybody, True), ({}, False)):
+
+        async def then(rig: Rig, addresses: list[str], *, deleted: bool = deleted) -> None:
+            def there(address: str) -> bool:
+                return rig.cluster.store.find(Kind.NODE, "", address) is not None
+
+            gone, silent = of(rig, "worker")[:2]
+            set_state(rig, gone, MachineState.RETIRING, MachineState.RETIRED)
+            for address in (gone, silent):
+                rig.cluster.kubelets.silence(address)
+            await rig.until(lambda: gone not in roles_by_address(rig), limit_s=300)
+            await rig.sleep(400)
+            assert there(gone), "not at once: it may come back"
+            rig.cluster.sabakan.go_dark(1200)
+            await rig.sleep(900)
+            assert there(gone), "nothing is concluded while the registry is silent"
+            await rig.sleep(900)
+            assert there(gone) is not deleted
+            assert there(silent), "its machine is in the cluster"
+            assert all(map(there, [a for a in addresses if a != gone]))
+
+        play(then, **policy)
+
+
+def test_the_running_mooring_reports_plan_registry_bad_rows_and_repairs():
+    """F10, F15: what `mooring fleet status` asks for."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        sick = of(rig, "worker")[0]
+        for address in addresses:
+            rig.cluster.cordon(address, on=address != sick)
+        rig.cluster.deployment("shop", "web", 1)
+        await rig.until(lambda: rig.cluster.ready("shop", "web") == 1)
+        set_state(rig, sick, MachineState.UNHEALTHY)
+        await rig.sleep(90)
+        found = report_of(rig.leader().engine, rig.config)
+        assert (found["on"], found["registry"]["error"], found["left_out"]) == (True, "", [])
+        assert [(r["address"], r["state"]) for r in found["repairs"]] == [(sick, "queued")]
+        assert f"mooring drain {sick}" in found["repairs"][0]["why"], "a node that serves is not touched"
+        rig.cluster.sabakan.go_dark(300)
+        await rig.sleep(90)
+        found = report_of(rig.leader().engine, rig.config)
+        assert found["registry"]["error"] and found["plan"]["reason"] == "registry-unreachable"
+
+    play(then, repair=RepairPolicy(command=("false",), after_s=0.0))

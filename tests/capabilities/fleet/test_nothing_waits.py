@@ -6,9 +6,17 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import RETIRING
-from mooring.sandbox.controllers import manifests
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import cordoned, pods_on, roles_by_address, serial_of, set_state, stored, taints_of
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import (
+    cordoned,
+    pods_on,
+    roles_by_address,
+    serial_of,
+    set_state,
+    stored,
+    taints_of,
+)
 from tests.sim.scenarios.fleet import SHOP, RetireScenario, annotations_of, build_fleet, fleet_config
 
 

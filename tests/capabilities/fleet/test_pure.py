@@ -1,8 +1,8 @@
 """Asking Fleet is free: over a simulated day, evaluating twice gives the same and changes nothing (rule 1)."""
 
 from mooring.core.model.machine import MachineState
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import set_state, stored
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import set_state, stored
 from tests.capabilities.asking import Asker
 from tests.capabilities.fleet.test_anything import Anybody
 from tests.sim.scenarios.fleet import RetireScenario, build_fleet, fleet_config

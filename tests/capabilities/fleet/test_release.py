@@ -119,7 +119,7 @@ def test_control_planes_change_one_by_one():
     one = cluster_now(current.members, plan, Released(control_plane=changes[0]), table(machines))
     assert planes(one) == [address(1), address(4)]
     (only,) = list(proposals(current.members, plan, table(machines)))
-    assert (only.kind, dict(only.cost), only.args["incoming"]) == (
+    assert (only.kind, dict(only.cost), only.payload.incoming) == (
         "change-control-plane",
         {"control-plane": 1},
         address(4),
@@ -139,7 +139,7 @@ def test_a_replacement_is_one_change_and_the_demoted_one_is_emptied_afterwards()
     later = decide(view(machines, current=Current(now), constraints=limits(2)))
     assert later.action == "taint"
     retire = [x for x in proposals(now, later, table(machines)) if x.kind == "retire-machine"]
-    assert [(x.subject, dict(x.cost), x.args["node"]) for x in retire] == [("machine/S1", {"fleet": 1}, address(1))]
+    assert [(x.subject, dict(x.cost), x.payload.node) for x in retire] == [("machine/S1", {"fleet": 1}, address(1))]
 
 
 def test_an_old_release_is_no_licence():

@@ -12,9 +12,9 @@ from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, RETIRING
-from mooring.sandbox.controllers import manifests
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import (
     cordoned,
     marks_left,
     pods_on,

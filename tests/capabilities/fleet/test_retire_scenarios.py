@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from mooring.capabilities.fleet.planner import keys
-from mooring.core.engine.why.asking import explain
+from mooring.core.engine.why.answer import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
-from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.podstate import ready as is_ready
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, serial_of, set_state, taints_of
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.cluster.controllers.podstate import ready as is_ready
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import cordoned, marks_left, pods_on, serial_of, set_state, taints_of
 from tests.capabilities.fleet.test_retire import Guarded, names_on, play
 from tests.sim.kill import kill_everywhere
 from tests.sim.scenarios.fleet import DEMO, SHOP, TIDB, RetireScenario, annotations_of

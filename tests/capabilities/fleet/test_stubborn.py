@@ -7,10 +7,10 @@ import pytest
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.controllers import manifests
-from mooring.sandbox.kubelet import FAIL
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import cordoned, pods_on, serial_of, taints_of
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.cluster.kubelet import FAIL
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import cordoned, pods_on, serial_of, taints_of
 from tests.capabilities.fleet.test_retire import events_on, names_on, play
 from tests.capabilities.fleet.test_retire_scenarios import ask
 from tests.sim.scenarios.fleet import SHOP, RetireScenario

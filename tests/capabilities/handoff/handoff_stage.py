@@ -9,10 +9,10 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, read_marks
 from mooring.process.settings.config import Config
-from mooring.sandbox.controllers.podstate import with_spec
-from mooring.sandbox.pd import SandboxPd
-from mooring.sandbox.pd.settings import PdSettings
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.controllers.podstate import with_spec
+from mooring_lab.cluster.pd import SandboxPd
+from mooring_lab.cluster.pd.settings import PdSettings
+from mooring_lab.stage.rig import Rig
 
 NS, NAME = "tidb", "demo"
 SLOW = PdSettings(transfer_s=(0.5, 1.5))

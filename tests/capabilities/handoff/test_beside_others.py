@@ -7,16 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.explain import WITHOUT_FLUSH
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.tikv.log_backup import WITHOUT_FLUSH, checkpoint_of
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
+from mooring.core.model.marks import LEAVING, LOG_BACKUP_CHECKPOINT, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.controllers import podstate
-from mooring.sandbox.pd import requests
-from mooring.sandbox.pd.settings import PdSettings
+from mooring.core.model.times import rfc3339
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.pd import requests
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NS, Stage
 
 
@@ -195,6 +196,28 @@ def test_members_are_found_by_owner_whatever_the_instance_label_says():
     assert stage.pd.interruptions == []
 
 
+def test_a_certificate_that_does_not_fit_is_blocked_with_what_to_do():
+    """E10: PD takes our certificate no longer: the request is `blocked`, not waiting, `why` says what a person must
+    do, and nothing is deleted; once they fit again the restart is made."""
+    stage = Stage()
+    whys = []
+
+    async def scenario(s):
+        s.pd.refuse_tls()
+        engine = s.rig.leader().engine
+        await s.rig.until(lambda: bool(engine.world.pd_lost(Key(NS, "demo"))), limit_s=120)
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: explain(engine, f"pod/{NS}/demo-tikv-0").state is State.BLOCKED, limit_s=60)
+        whys.append(explain(engine, f"pod/{NS}/demo-tikv-0"))
+        assert not s.renewed(0)
+        s.pd.lighten()
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scenario)
+    assert whys[0].reason is Reason.PD_TLS and any("renew the client Secret" in str(line) for line in whys[0].lines)
+    assert stage.pd.interruptions == []
+
+
 def test_a_recreated_cluster_does_not_inherit_a_lost_pd():
     """E4: what the old cluster's PD did not answer says nothing about the new one's: it is looked at anew."""
     stage = Stage()
@@ -212,7 +235,7 @@ def test_a_recreated_cluster_does_not_inherit_a_lost_pd():
         lost.append(world.pd_lost(Key(NS, "demo")))
 
     stage.play(scenario)
-    assert lost == [""]
+    assert lost == [None]
 
 
 @pytest.mark.parametrize("asked", [{"evict_leader": "none"}, {"pd_transfer_leader": "none"}])
@@ -248,11 +271,11 @@ def test_a_notice_for_a_pd_member_that_waits_its_turn():
         await s.rig.until(lambda: bool(engine.waiting), limit_s=60, every_s=0.05)
         (waiting,) = engine.waiting.values()
         at = s.cluster.timeline.now() + 300.0
-        ask_away(s, waiting.args["pod"].partition("/")[2], "spot", at)
+        ask_away(s, waiting.payload.pod.partition("/")[2], "spot", at)
 
         def sooner():
             operators = [*engine.waiting.values(), *(r.operator for r in engine.running.values())]
-            return [o.deadline for o in operators if o.args["pod"] == waiting.args["pod"]] == [at]
+            return [o.deadline for o in operators if o.payload.pod == waiting.payload.pod] == [at]
 
         await s.rig.until(sooner, limit_s=30, every_s=0.02)
         deadlines.append(at)
@@ -301,3 +324,82 @@ def test_why_says_that_a_log_backup_is_not_flushed(nobody_minds):
     assert any("a log backup is not flushed before the pod is deleted" in line for line in said) != nobody_minds
     docs = (Path(__file__).parents[3] / "docs" / "handoff.md").read_text()
     assert WITHOUT_FLUSH in docs and "br log status" in docs
+
+
+def test_what_a_person_adds_right_after_our_removal_stays():
+    """E3: our scheduler is removed once. One that is listed 0.2 s later is a person's, and stays, not removed even once."""
+    stage = Stage()
+    theirs, ours = [], []
+
+    def watch():
+        if 1 in stage.evicting():
+            ours.append(1)
+        elif ours and not theirs:
+            stage.cluster.timeline.after(0.2, lambda: theirs.append(requests.add_evict_leader(stage.pd.server, 1)))
+            return
+        stage.cluster.timeline.after(0.01, watch)
+
+    async def scenario(stage):
+        watch()
+        stage.annotate(0, restart="")
+        await stage.rig.until(lambda: bool(theirs), 600)
+        gone = []
+
+        def look():
+            gone.extend([] if 1 in stage.evicting() else ["removed"])
+            stage.cluster.timeline.after(0.05, look)
+
+        look()
+        await stage.rig.until(lambda: not stage.marks() and not stage.rig.unsettled(), 600)
+        await stage.rig.sleep(60)
+        assert gone == [] and stage.renewed(0)
+        assert len([w for w in stage.rig.writes if "remove_evict_leader" in w]) == 1
+
+    stage.play(scenario)
+
+
+def test_handoff_that_observes_leaves_pod_and_pd_alone():
+    """D9: the restart is decided and counted as what it would do; no mark, no scheduler, no deletion."""
+    stage = Stage()
+    stage.rig.config = msgspec.structs.replace(stage.rig.config, features={"handoff": "observe"})
+
+    async def scenario(s):
+        s.annotate(0, restart="")
+        await s.rig.sleep(120)
+        assert s.untouched(0) and s.left_overs() == [] and s.deletions() == []
+        would = [op for found in s.rig.leader().engine.would.values() for op in found]
+        assert [(op.kind, op.payload.pod) for op in would] == [("evict-leaders", "tidb/demo-tikv-0")]
+
+    stage.play(scenario)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_restart_waits_for_the_log_backup(accepted):
+    """E13: with `log-backup-lag-s` nothing begins before the checkpoint is that young; `blocked` names the command, and
+    tidb-operator's annotation accepts a lag."""
+    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, log_backup_lag_s=300.0))
+
+    def checkpoint(s, age_s):
+        said = {LOG_BACKUP_CHECKPOINT: rfc3339(s.cluster.timeline.now() - age_s)}
+        s.cluster.annotate(Kind.TIDB_CLUSTER, NS, "demo", said)
+
+    async def scenario(s):
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.verdict() is not None and s.verdict().reason == Reason.LOG_BACKUP)
+        assert s.verdict().state is State.BLOCKED and "br log status" in s.verdict().remedy
+        checkpoint(s, 3600)
+        await s.rig.sleep(60)
+        assert s.untouched(0) and s.evicting() == ()
+        if accepted:
+            s.cluster.annotate(Kind.TIDB_CLUSTER, NS, "demo", {WITHOUT_FLUSH: ""})
+        else:
+            checkpoint(s, 10)
+        await s.rig.until(lambda: s.renewed(0) and s.clean(), 600)
+
+    stage.play(scenario)
+
+
+def test_a_checkpoint_is_a_time_or_a_tso():
+    """E13: what `br log status` prints can be written as it is."""
+    assert checkpoint_of(str(1767225600_000 << 18 | 5)) == checkpoint_of("2026-01-01T00:00:00Z") == 1767225600.0
+    assert checkpoint_of("") is checkpoint_of("soon") is checkpoint_of("1" * 30) is None

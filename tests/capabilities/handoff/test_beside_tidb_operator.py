@@ -5,7 +5,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import BEFORE, NAME, NS, Stage
 
 

@@ -14,11 +14,11 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, request_of
 from mooring.capabilities.handoff.tikv.eviction import next_eviction_step
 from mooring.core.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
-from mooring.core.model.decision import OperatorRecord
+from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.instructions import AddEvictLeader, Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF
-from mooring.core.model.reasons import Reason
+from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
 from mooring.core.world.outside import Outside as Looks
 
@@ -41,7 +41,7 @@ class Outside:
             Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90, **heard) for i in (1, 2, 3)
         )
         self.view = PdView(stores, (), 90, start_timestamp=1, leader="pd-0")
-        self.away = ""
+        self.away = None
         self.entries = {}
         self.bound = ()
         self.looks = Looks()
@@ -55,6 +55,9 @@ class Outside:
 
     def workload(self, _kind, _key):
         return None
+
+    def pd(self, cluster):
+        return self.looks.pd[cluster].view
 
     def pd_look(self, cluster):
         return self.looks.pd[cluster]
@@ -92,7 +95,7 @@ class Outside:
 
 
 def begin(world):
-    operator = eviction_for(CLUSTER, world.member, request_of(world.member), 1)
+    operator = eviction_for(CLUSTER, world.member, request_of(world.member), 1, str(CLUSTER))
     return OperatorRecord(operator=change(operator, id="7"), promoted_at=world.now - 1)
 
 
@@ -198,10 +201,10 @@ def test_exit_while_pd_is_down_waits_for_it(way, place):
     world, running = reach(place)
     pull, reason = EXITS[way]
     pull(world)
-    world.away = "connection refused"
+    world.away = Verdict(State.WAITING, Reason.PD_UNREACHABLE, "connection refused")
     assert all(step(world, running) is None for _ in range(5))
     assert marks_of(world.tc), "who comes next must know"
-    world.away = ""
+    world.away = None
     ends = [end for end in (step(world, running) for _ in range(8)) if end is not None]
     assert ends[0].reason is reason
     assert world.view.evicting == ()
@@ -338,7 +341,7 @@ def test_a_scheduler_of_ours_from_before_a_restart_is_ours(deadline):
     """E5: what the mark says is all that a new leader knows, and it ends what was begun, under a notice too."""
     world, running = reach("evicting")
     ((name, mark),) = marks_of(world.tc).items()
-    resumed, *_ = read_back(world.tc.key, name, change(mark, deadline=deadline))
+    resumed, *_ = read_back(world.tc.key, name, change(mark, deadline=deadline), "")
     running = OperatorRecord(operator=resumed.operator, promoted_at=world.now)
     assert outlives(world, running) == ()
 

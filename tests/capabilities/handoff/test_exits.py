@@ -10,9 +10,9 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, write_mark, write_marks
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.times import rfc3339
-from mooring.sandbox.controllers import podstate
-from mooring.sandbox.pd import requests
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.pd import requests
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import AFTER, BEFORE, NAME, NS, Stage
 
 ALL = (*BEFORE, *AFTER)

@@ -94,7 +94,7 @@ def test_stores_of_no_member_count_while_they_are_silent_with_regions(state, hea
     ("address", "ours"),
     [
         ("demo-tikv-0.demo-tikv-peer.tidb.svc:20160", True),
-        ("demo-tikv-0.demo-tikv-peer.tidb.svc.cluster.local:20160", True),
+        ("demo-tikv-0.demo-tikv-peer.tidb.svc.cluster.local:20160", False),
         ("demo-tikv-0.demo-tikv-peer.elsewhere.svc:20160", False),
         ("demo-tikv-0.demo-tikv-peer:20160", True),
         ("demo-tikv-0", True),
@@ -104,10 +104,36 @@ def test_stores_of_no_member_count_while_they_are_silent_with_regions(state, hea
     ],
 )
 def test_whose_store_is_it(address, ours):
-    """E6: by the first label of the address, with or without a port; an address that names another namespace is not ours,
-    an IP address is nobody's."""
+    """E6: by the whole address, with or without a port; one that names another namespace or another cluster domain is not
+    ours, an IP address is nobody's."""
     view = PdView((Store(1, address),), (), 1, start_timestamp=1)
-    assert (view.store_of("demo-tikv-0", "tidb") is not None) is ours
+    tc = TidbCluster("tidb", "demo", "u", "1")
+    assert (view.store_of(tc, "demo-tikv-0") is not None) is ours
+
+
+@pytest.mark.parametrize(
+    ("domain", "named", "stores", "claimants"),
+    [
+        # Without a domain in the spec its own stores have none: the other one is another Kubernetes cluster's.
+        ("", None, {1: "", 244: ".east.local"}, [1]),
+        ("west.local", None, {1: ".west.local", 244: ".east.local"}, [1]),
+        # The domain is new in the spec, and this store registered before: only tidb-operator's status can tell.
+        ("west.local", None, {1: ""}, []),
+        ("west.local", 1, {1: ""}, [1]),
+        # Two that may be it, and nobody says which.
+        ("west.local", 1, {1: "", 244: ".west.local"}, [1, 244]),
+    ],
+)
+def test_one_pod_name_in_two_kubernetes_clusters(domain, named, stores, claimants):
+    """E6: the cluster domain and tidb-operator's own status decide; where they differ nothing may be done."""
+    addresses = {i: f"demo-tikv-0.demo-tikv-peer.tidb.svc{end}:20160" for i, end in stores.items()}
+    view = PdView(tuple(Store(i, address) for i, address in addresses.items()), (), 1, start_timestamp=1)
+    ids = {} if named is None else {"demo-tikv-0": named}
+    tc = TidbCluster("tidb", "demo", "u", "1", cluster_domain=domain, tikv_store_ids=ids)
+    assert sorted(s.id for s in view.claimants(tc, "demo-tikv-0")) == claimants
+    only = view.store_of(tc, "demo-tikv-0")
+    assert [only.id] == claimants if len(claimants) == 1 else only is None
+    assert ("demo-tikv-0" in view.stores_by_pod(tc)) is (len(claimants) == 1)
 
 
 def test_a_count_that_nobody_means_is_not_counted_out():

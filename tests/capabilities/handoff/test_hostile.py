@@ -8,9 +8,9 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, write_mark, write_marks
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.times import rfc3339
-from mooring.sandbox.controllers.podstate import with_spec
-from mooring.sandbox.pd import requests
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.controllers.podstate import with_spec
+from mooring_lab.cluster.pd import requests
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage
 
 RESTART = "tidb.pingcap.com/restart"

@@ -6,8 +6,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.times import rfc3339
-from mooring.sandbox.apiserver.faults import FaultRates
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.apiserver.faults import FaultRates
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage
 
 MEMBERS = tuple(f"{NAME}-pd-{i}" for i in range(3))
@@ -184,6 +184,51 @@ def test_tidb_graceful_shutdown(value):
     s.play(scenario)
     assert s.renewed("demo-tidb-0") == (value == "delete-pod")
     assert [e[1] for e in s.events("demo-tidb-0")] == (["Invalid"] if value == "whatever" else [])
+
+
+@pytest.mark.parametrize("part", ["pd", "tidb"])
+def test_restart_is_asked_of_every_component_by_one_annotation(part):
+    """D5, E13: `tidb.pingcap.com/restart` on PD and TiDB pods, as on those of TiKV: one after another, all come back,
+    and leadership of PD is handed on first."""
+    s = stage()
+    names, away = s.names(part), []
+
+    async def scenario(s):
+        for name in names:
+            s.annotate(name, restart="")
+
+        def look():
+            away.append(len(names) - s.cluster.ready(NS, f"{NAME}-{part}"))
+            return all(map(s.renewed, names)) and s.ready(part) and not s.rig.unsettled()
+
+        await s.rig.until(look, limit_s=600, every_s=0.1)
+
+    s.play(scenario)
+    assert max(away) == 1
+    assert s.pd.interruptions == []
+
+
+def test_a_restart_that_a_template_hands_to_each_new_member_is_done_once():
+    """D5: followed, the member would be restarted for ever. It is taken off the new pod, with a Warning that says where
+    it comes from."""
+    s = stage()
+
+    async def scenario(s):
+        def born_asking(sts):
+            template = sts["spec"]["template"]
+            meta = {**template["metadata"], "annotations": {"tidb.pingcap.com/restart": ""}}
+            spec = {**sts["spec"], "template": {**template, "metadata": meta}, "updateStrategy": {"type": "OnDelete"}}
+            return {**sts, "spec": spec}
+
+        s.cluster.tidb_operator.stopped = True
+        s.cluster.store.mutate(Kind.STATEFUL_SET, NS, f"{NAME}-tidb", born_asking)
+        s.annotate("demo-tidb-0", restart="")
+        await s.rig.until(lambda: s.renewed("demo-tidb-0") and s.ready("tidb"), limit_s=120)
+        await s.rig.sleep(120)
+
+    s.play(scenario)
+    assert len(evictions(s)) == 1
+    assert any("spec.tidb.annotations" in message for _, message in s.warnings("demo-tidb-0"))
 
 
 def test_not_while_the_cluster_is_upgraded():

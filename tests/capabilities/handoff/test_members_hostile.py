@@ -6,9 +6,10 @@ import pytest
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring.process.settings.config import from_file
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage
 
 MEMBERS = tuple(f"{NAME}-pd-{i}" for i in range(3))
@@ -127,5 +128,28 @@ def test_a_pd_member_whose_volume_is_bound_to_a_cordoned_node_stays():
         assert f"kubectl uncordon {node}" in message
         s.cluster.cordon(node, on=False)
         await s.rig.until(lambda: s.renewed("demo-pd-1") and s.ready("pd") and s.clean(), limit_s=300)
+
+    s.play(scenario)
+
+
+def test_a_mark_that_was_copied_is_written_anew_before_the_member_goes():
+    """E5: a template hands a copy of another pod's mark to the member: right before it is deleted, its own mark is
+    written, or the next leader would not know whose deletion this was."""
+    s = stage()
+    seen = []
+
+    async def scenario(s):
+        copy = Mark(operator="7", source="handoff", reason="asked", step="DeletePod", since=1.0, pod_uid="another")
+        s.cluster.annotate(Kind.POD, NS, "demo-tidb-0", {LEAVING: write_mark(copy)})
+        s.annotate("demo-tidb-0", tidb_graceful_shutdown="delete-pod")
+
+        def over():
+            pod = s.cluster.store.find(Kind.POD, NS, "demo-tidb-0")
+            if pod is not None and pod["metadata"].get("deletionTimestamp"):
+                seen.append(read_mark(pod["metadata"]["annotations"][LEAVING]).pod_uid == pod["metadata"]["uid"])
+            return s.renewed("demo-tidb-0") and s.ready("tidb")
+
+        await s.rig.until(over, limit_s=300, every_s=0.05)
+        assert seen and all(seen)
 
     s.play(scenario)

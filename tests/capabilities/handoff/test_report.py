@@ -5,7 +5,7 @@ import pytest
 from mooring.capabilities.handoff.report import report
 from mooring.capabilities.handoff.report_text import member_row
 from mooring.capabilities.handoff.tikv.progress import note_leaders, pace_of, span
-from mooring.sandbox.pd.settings import PdSettings
+from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import Stage
 
 

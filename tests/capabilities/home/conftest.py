@@ -60,9 +60,8 @@ class ScenarioBuilder:
         labels = TIDB if of == "demo-tidb" else {"app": of}
         shape = PodShape(labels=labels, tolerations=how.pop("tolerations", (RESERVATION_TOLERATION,)))
         owner = Owner("StatefulSet", of, f"{of}-uid")
-        return self.see(
-            Kind.POD, Pod("tidb", name, uid or f"{name}-uid", self._next(), shape, owner=owner, node=node, **how)
-        )
+        uid, how = uid or f"{name}-uid", {"phase": "Running" if node else "Pending"} | how
+        return self.see(Kind.POD, Pod("tidb", name, uid, self._next(), shape, owner=owner, node=node, **how))
 
     def gone(self, kind: Kind, name: str, namespace: str = "tidb") -> None:
         key = Key(namespace, name)

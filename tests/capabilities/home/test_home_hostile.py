@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mooring.capabilities.home.capability import AGAIN_S, Home
+from mooring.capabilities.home.capability import RETRY_WRITE_S, Home
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
@@ -88,7 +88,7 @@ def test_a_clock_that_went_back_does_not_hold_a_reservation_for_hours(scenario):
     scenario.node("n2", taints=(reservation_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
     (read_back,) = Home().recover(scenario.world, Queue(live_settings()), NOW)
     (resumed,) = read_back()
-    assert float(resumed.operator.args["until"]) == NOW + 150
+    assert float(resumed.operator.payload.until) == NOW + 150
 
 
 @pytest.mark.parametrize("mark", [None, "not json"])
@@ -201,7 +201,7 @@ def test_a_record_that_never_sticks_is_said(scenario):
     for _ in range(4):
         answer = evaluate(scenario, now=now, notes=notes)
         notes = answer.notes
-        now += AGAIN_S
+        now += RETRY_WRITE_S
     assert answer.verdict.reason == Reason.MISCONFIGURED
     assert "written down" in answer.verdict.detail
     assert "mooring doctor" in answer.verdict.remedy

@@ -76,7 +76,7 @@ def test_a_leaving_member_has_its_reservation_held(demo, queue):
     (operator,) = evaluate(demo, queue).proposals
     counted = {"reservations/tidb": 1, "reservations": 1}
     assert (operator.kind, operator.source, dict(operator.cost)) == (KIND, "home", counted)
-    assert float(operator.args["until"]) == NOW + 30 + HOLD
+    assert operator.payload.until == NOW + 30 + HOLD
 
 
 def test_taint_and_mark_are_one_write(demo, queue):
@@ -129,7 +129,7 @@ def test_a_pending_member_gets_its_reservation_too(demo, queue):
     notes = evaluate(demo, queue).notes
     demo.pod("demo-tidb-2", "", uid="new", created_at=NOW - 1)
     (operator,) = evaluate(demo, queue, notes=notes).proposals
-    assert operator.args["node"] == "n2"
+    assert operator.payload.node == "n2"
     assert evaluate(demo, queue, now=NOW + HOLD, notes=notes).proposals == (), "not for ever"
 
 

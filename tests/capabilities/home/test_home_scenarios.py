@@ -6,7 +6,7 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 from tests.sim.kill import kill_everywhere, undisturbed
 from tests.sim.scenarios.home import NAME, NAMESPACE, HomeScenario
 

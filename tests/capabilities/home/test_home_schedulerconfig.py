@@ -1,16 +1,13 @@
 """The printed kube-scheduler configuration, version by version, and the command around it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from mooring.capabilities.home.schedulerconfig import TooOldError, config_api, scheduler_config
 from mooring.process.settings.config import ConfigError, resolve
-
-MOORING = [sys.executable, "-c", "from mooring.cli import main; main()", "home"]
+from tests.program import mooring
 
 
 @pytest.mark.parametrize(
@@ -45,19 +42,16 @@ def test_too_old_or_not_a_version():
 
 def test_the_command_prints_yaml_and_json():
     """`mooring home scheduler-config` prints the same document either way; bad input is exit 2."""
-    shown = subprocess.run([*MOORING, "scheduler-config", "--k8s", "1.34"], capture_output=True, text=True, check=True)
-    also = subprocess.run(
-        [*MOORING, "scheduler-config", "--k8s", "1.34", "-o", "json"], capture_output=True, check=True
-    )
+    shown = mooring("home", "scheduler-config", "--k8s", "1.34")
+    also = mooring("home", "scheduler-config", "--k8s", "1.34", "-o", "json")
     assert yaml.safe_load(shown.stdout) == json.loads(also.stdout) == scheduler_config("1.34")
-    bad = subprocess.run([*MOORING, "scheduler-config", "--k8s", "1.2"], capture_output=True, text=True, check=False)
+    bad = mooring("home", "scheduler-config", "--k8s", "1.2")
     assert (bad.returncode, bad.stdout) == (2, "")
 
 
 def test_status_without_a_mooring_is_could_not_look():
     """Exit 4, never 1, when nobody answers."""
-    argv = [*MOORING, "status", "--server", "http://127.0.0.1:9"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = mooring("home", "status", "--server", "http://127.0.0.1:9")
     assert done.returncode == 4
     assert "no Mooring answers" in done.stderr
 

@@ -8,7 +8,7 @@ from mooring.core.model.instructions import EditTaints
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Actor
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.cluster import Cluster
 
 FOREIGN = {"key": "team/gpu", "effect": "NoExecute", "value": "yes", "timeAdded": "2026-01-01T00:00:00Z"}
 OURS = Taint("mooring.dev/reserved", "NoSchedule", "demo-tidb-2")

@@ -1,7 +1,7 @@
 """Writing nodes down: beside tidb-operator, without it, and what is forgotten."""
 
 from mooring.capabilities.home.bindings import LastBindings
-from mooring.capabilities.home.capability import AGAIN_S, Home
+from mooring.capabilities.home.capability import RETRY_WRITE_S, Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Key, Owner
 from mooring.core.model.events import Change
@@ -108,8 +108,8 @@ def test_a_record_that_does_not_stick_is_not_written_again_and_again(scenario):
     assert patches(answer)
     answer = evaluate(scenario, now=NOW + 1, notes=answer.notes)
     assert patches(answer) == []
-    assert answer.again_at == NOW + AGAIN_S
-    assert patches(evaluate(scenario, now=NOW + AGAIN_S, notes=answer.notes))
+    assert answer.again_at == NOW + RETRY_WRITE_S
+    assert patches(evaluate(scenario, now=NOW + RETRY_WRITE_S, notes=answer.notes))
 
 
 def test_a_stateful_set_remembers_in_its_annotation(scenario):

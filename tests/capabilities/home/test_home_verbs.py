@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
+from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import BadRequestError
 from mooring.core.model.cluster import Owner
 from mooring.core.model.kinds import Kind
@@ -23,6 +24,18 @@ def test_home_among_the_candidates_is_the_only_answer(scenario, pod_in_request):
     assert answer["Nodes"] is None
     assert answer["Error"] == ""
     assert answer["FailedNodes"] == dict.fromkeys(("n0", "n1", "n3"), "mooring: its home is n2")
+
+
+def test_home_that_observes_passes_everything_and_says_what_it_would(scenario, pod_in_request):
+    """D9: every candidate comes back unchanged; that it would have been the home is told by the reason."""
+    scenario.cluster({"demo-tidb-2": "n2"})
+    verbs = Verbs(scenario.world, HomePolicy, lambda: True, lambda: True)
+    body = {"Pod": pod_in_request("demo-tidb-2"), "Nodes": None, "NodeNames": NAMES}
+    said = verbs.filter(json.dumps(body).encode())
+    assert (json.loads(said.body)["NodeNames"], json.loads(said.body)["FailedNodes"]) == (NAMES, {})
+    assert said.reason is Reason.OBSERVING
+    scores = json.loads(verbs.prioritize(json.dumps(body).encode()).body)
+    assert {one["Score"] for one in scores} == {0}
 
 
 @pytest.mark.parametrize(
@@ -121,13 +134,13 @@ def test_ones_own_home_is_a_candidate_whoever_has_it_reserved(scenario, pod_in_r
     assert answer["NodeNames"] == ["n0", "n2"]
 
 
-def test_preempt_stays_at_home_unless_it_breaks_more_budgets(scenario, pod_in_request):
+def test_preempt_stays_at_home_unless_it_harms_more_there(scenario, pod_in_request):
     """H7: preemption is never refused; at home when it is a candidate and harms no more there than elsewhere."""
     scenario.cluster({"demo-tidb-2": "n2"})
 
     def ask(violations: int, pod: object) -> set[str]:
         meta = {
-            "n1": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0},
+            "n1": {"Pods": [{"UID": "a0"}, {"UID": "a1"}], "NumPDBViolations": 0},
             "n2": {"Pods": [{"UID": "b"}, {"UID": "c"}], "NumPDBViolations": violations},
         }
         return scenario.ask("preempt", pod, NodeNameToMetaVictims=meta)["NodeNameToMetaVictims"]
@@ -138,6 +151,20 @@ def test_preempt_stays_at_home_unless_it_breaks_more_budgets(scenario, pod_in_re
     assert set(ask(1, pod_in_request("demo-tidb-2"))) == {"n1", "n2"}
     assert set(ask(0, pod_in_request("demo-tidb-7"))) == {"n1", "n2"}
     assert set(ask(0, None)) == {"n1", "n2"}
+
+
+@pytest.mark.parametrize(
+    ("here", "elsewhere"), [((30, 0), (1, 0)), ((30, 0), (1, 1)), ((1, 1), (30, 0)), ((2, 0), (1, 9))]
+)
+def test_a_forged_home_costs_no_more_pods_and_no_more_budgets_than_elsewhere(scenario, pod_in_request, here, elsewhere):
+    """M4: a tenant writes which node is its pod's home; the scheduler's choice stands wherever that one costs more."""
+    scenario.cluster({"demo-tidb-2": "n2"})
+    victims = {
+        node: {"Pods": [{"UID": f"{node}-{n}"} for n in range(pods)], "NumPDBViolations": violations}
+        for node, (pods, violations) in {"n1": elsewhere, "n2": here}.items()
+    }
+    answer = scenario.ask("preempt", pod_in_request("demo-tidb-2"), NodeNameToMetaVictims=victims)
+    assert answer["NodeNameToMetaVictims"] == victims
 
 
 def test_preempt_reads_whole_pods_too(scenario, pod_in_request):

@@ -4,7 +4,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 from tests.capabilities.asking import Asker
 
 NS = "tidb"

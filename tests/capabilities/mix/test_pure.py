@@ -7,9 +7,9 @@ from mooring.capabilities.mix.rebalance.health import Healths, health_of
 from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
 from mooring.core.engine.engine import Engine
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.controllers.podstate import labels_of
-from mooring.sandbox.nodes import CAPACITY_LABEL
-from mooring.sim.scenarios.mix import NAMESPACE, slow_template, switched_on
+from mooring_lab.cluster.controllers.podstate import labels_of
+from mooring_lab.cluster.nodes import CAPACITY_LABEL
+from mooring_lab.stage.scenarios.mix import NAMESPACE, slow_template, switched_on
 from tests.capabilities.asking import Asker
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel

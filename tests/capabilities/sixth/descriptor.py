@@ -10,7 +10,7 @@ from mooring.core.model.events import Change
 from mooring.core.model.finding import ill
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
-from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 
 
 def label(node, value):
@@ -49,12 +49,12 @@ class Sixth:
             subject=f"node/{node.name}",
             steps=(Step(StepKind.CORDON),),
             phases=({"sixth": 1},),
-            args={"node": node.name, "uid": node.uid},
+            payload=Payload(node=node.name, uid=node.uid),
         )
         return Evaluation(proposals=(operator,), notes=now)
 
     def next_step(self, running, world, queue, now):
-        node = world.node(running.operator.args["node"])
+        node = world.node(running.operator.payload.node)
         if node is None or node.labels.get("sixth") == "done":
             return NextStep(step=0, end=End())
         begins_at = running.promoted_at + self.policy.wait_s

@@ -12,7 +12,7 @@ from mooring.capabilities import registry
 from mooring.cli.config import config as show_config
 from mooring.cli.output import Format
 from mooring.clients.ports import NotFoundError
-from mooring.core.engine.why.asking import explain
+from mooring.core.engine.why.answer import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import State
 from mooring.install.cleanup.leftovers import leftovers
@@ -23,13 +23,14 @@ from mooring.install.doctor import running as doctor_running
 from mooring.install.doctor.examine import _of_capabilities
 from mooring.install.manifests import Install, manifests
 from mooring.process.assemble import capabilities, queue_settings
+from mooring.process.clock import WallClock
 from mooring.process.http.status import status_app
 from mooring.process.metrics import Metrics
 from mooring.process.settings.config import Config, ConfigError, resolve
 from mooring.process.settings.features import UnknownFeatureError, parse_features
-from mooring.sim.rig import Rig
-from mooring.sim.whole.plan import draw_plan
-from mooring.sim.whole.simulation import Simulation
+from mooring_lab.simulate.plan import draw_plan
+from mooring_lab.simulate.simulation import Simulation
+from mooring_lab.stage.rig import Rig
 from tests.capabilities.sixth.descriptor import SixthPolicy
 
 
@@ -129,7 +130,7 @@ async def test_doctor_asks_itself(sixth):
             return {"data": {"wait": "soon"}}
 
     target = DoctorTarget(
-        api=Api(), clock=None, chance=None, config=Config(features={"sixth": True}), sources={}, server=""
+        api=Api(), clock=WallClock(), chance=None, config=Config(features={"sixth": True}), sources={}, server=""
     )
     (found,) = [f for f in await _of_capabilities(target, frozenset({"sixth"}), ()) if f.group == "sixth"]
     assert (found.code, found.seen) == ("MO999", "{'wait': 'soon'}")

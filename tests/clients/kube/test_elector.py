@@ -5,8 +5,8 @@ import copy
 
 import pytest
 
-from mooring.clients.kube.fence import Fenced, NotLeaderError
-from mooring.clients.ports import AlreadyExistsError, ConflictError, NotFoundError
+from mooring.clients.kube.fence import NotLeaderError, fenced
+from mooring.clients.ports import AlreadyExistsError, ConflictError, NotFoundError, RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.process.lease.elector import Elector
 
@@ -52,6 +52,8 @@ class Line:
 
     async def replace(self, kind, obj, *, subresource=""):
         await self._way(self.cut)
+        if not obj["metadata"].get("resourceVersion"):
+            raise RefusedError("metadata.resourceVersion: must be specified for an update", 422)
         if self.server.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise ConflictError("lease")
         return await self._written(obj)
@@ -199,6 +201,22 @@ def test_stopped_in_the_middle_of_a_renewal_the_lease_is_given_back_all_the_same
     virtual(main)
 
 
+def test_stopped_right_after_a_failed_renewal_the_lease_is_given_back(virtual):
+    """The leader no longer knows what the lease looks like, so it reads it before it gives it back."""
+
+    async def main(loop):
+        server = Server()
+        only = Process(virtual, loop, server, "only")
+        await asyncio.sleep(1)
+        only.line.cut = True
+        await until(loop, lambda: only.elector.leading and only.elector._object is None)
+        only.line.cut = False
+        await only.stop()
+        assert server.lease["spec"]["holderIdentity"] == ""
+
+    virtual(main)
+
+
 def test_a_leader_cut_off_stops_before_the_next_one_starts(virtual):
     """The network fails: the old leader's fence is shut, and it says so, before the lease runs out for the others."""
 
@@ -261,7 +279,7 @@ async def test_nothing_is_written_without_the_lease():
     server = Server()
     server.put({"metadata": {}, "spec": {}})
     leads = False
-    api = Fenced(Line(server, latency_s=0), lambda: leads)
+    api = fenced(Line(server, latency_s=0), lambda: leads)
     assert await api.get(Kind.LEASE, "a", "b")
     writes = [
         lambda: api.create(Kind.POD, {}),

@@ -11,10 +11,10 @@ from mooring.clients.ports import PortError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.process.lease.elector import Elector
-from mooring.sandbox.apiserver.api import SandboxKubeApi
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.clock import Timeline, TimelineClock, run_virtual
+from mooring_lab.cluster.apiserver.api import SandboxKubeApi
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.clock import Timeline, TimelineClock, run_virtual
 
 NAMES = st.sampled_from("abcdef")
 DEEDS = st.one_of(

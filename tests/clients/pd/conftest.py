@@ -4,22 +4,21 @@ A `Rig` is a settled cluster of three stores and thirty regions with the strings
 """
 
 import asyncio
-import os
 import socket
 import time
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from mooring.clients.pd import PdClient
 from mooring.clients.ports import PortError
-from mooring.lab.pd import pd_servers, pd_url
-from mooring.lab.processes import Processes
 from mooring.process.clock import WallClock
-from mooring.sandbox.clock import Timeline, WallDriver
-from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.sandbox.pd.http import pd_app
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.pd.http import pd_app
+from mooring_lab.control.binaries import optional
+from mooring_lab.control.processes import Processes
+from mooring_lab.control.servers import NO_PD, pd_servers, pd_url
 
 
 class Rig:
@@ -153,9 +152,9 @@ async def rig(request, tmp_path, wall_clock):
 async def real_rig(tmp_path, wall_clock, members):
     from tests.faketikv import FakeTikv
 
-    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "pd-server"
-    if not program.is_file():
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD was asked instead")
+    program = optional("pd-server")
+    if program is None:
+        pytest.skip(NO_PD)
     ports = free_ports(2 * members)
     processes = Processes(tmp_path, foreground=True)
     servers = pd_servers(program, tmp_path, ports)

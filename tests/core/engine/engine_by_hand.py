@@ -57,6 +57,7 @@ def view(leaders=(10, 10, 10), evicting=(), *, started=7, regions=None):
         evicting=evicting,
         region_count=sum(leaders) if regions is None else regions,
         start_timestamp=started,
+        at_risk=dict.fromkeys(range(1, len(leaders) + 1), 0),
     )
 
 

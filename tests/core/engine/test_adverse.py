@@ -36,7 +36,7 @@ def test_a_version_that_shows_nothing_new_wakes_nobody():
     capability.heard.clear()
     hand.feed(Seen(Kind.POD, pod(0, RESTART, version="3")))
     assert capability.heard == []
-    assert not hand.engine._decides.worklist.pending
+    assert not hand.engine._term.worklist.pending
     hand.feed(Seen(Kind.POD, pod(0, RESTART, version="4", ready=False)))
     assert len(capability.heard) == 1
 

@@ -1,14 +1,14 @@
 """The index of who is asked again: it finds exactly the operators that name what happened, in order of promotion."""
 
-from mooring.core.engine.operator_index import OperatorIndex
+from mooring.core.engine.concerns import OperatorIndex
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Change, MachinesSeen, PdLost
 from mooring.core.model.kinds import Kind
-from mooring.core.model.operator import Operator
+from mooring.core.model.operator import Operator, Payload
 
 
-def operator(id_, source="handoff", subject="store/tidb/demo/1", **args):
-    return Operator(id=id_, source=source, kind="x", subject=subject, args=args)
+def operator(id_, source="handoff", subject="store/tidb/demo/1", **names):
+    return Operator(id=id_, source=source, kind="x", subject=subject, payload=Payload(**names))
 
 
 def change(kind, namespace, name):

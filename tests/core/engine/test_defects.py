@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.core.engine.defects import AGAIN_S
+from mooring.core.engine.defects import RETRY_AFTER_DEFECT_S
 from mooring.core.engine.events import Features
 from mooring.core.model.decision import Evaluation, NextStep, Verdict
 from mooring.core.model.events import Change, Seen
@@ -78,7 +78,7 @@ class Listening(Hand):
         return [one.key.name for one in of(DeletePod, asked)]
 
     def later(self):
-        self.now += AGAIN_S
+        self.now += RETRY_AFTER_DEFECT_S
         return [one.key.name for one in of(DeletePod, self.engine.work(self.now))]
 
 

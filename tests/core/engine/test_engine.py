@@ -91,7 +91,7 @@ def test_losing_the_lease_forgets_the_queue_and_winning_it_reads_the_marks_back(
     assert (hand.engine.running, hand.engine.waiting) == ({}, {})
     hand.feed(LeaseChanged(True))
     assert list(hand.engine.running) == ["1"], "read back from the mark, with its own id"
-    assert [o.args["pod"] for o in hand.engine.waiting.values()] == ["tidb/demo-tikv-1"]
+    assert [o.payload.pod for o in hand.engine.waiting.values()] == ["tidb/demo-tikv-1"]
 
 
 def test_a_leader_with_marks_looks_at_pd_before_it_decides():

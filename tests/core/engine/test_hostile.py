@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from mooring.core.engine.deciding import Effects
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import Features, LeaseChanged, Tick
 from mooring.core.engine.invariants import broken
+from mooring.core.engine.leader_term import Effects
 from mooring.core.model.decision import Evaluation, NextStep, Recovered
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Outcome, Patch

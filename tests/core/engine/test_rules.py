@@ -5,9 +5,9 @@ import pytest
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import Features, LeaseChanged, Tick
 from mooring.core.engine.lifecycle import TRANSITIONS, Signal, Stage, after
-from mooring.core.engine.repetition import FIRST_S, FREE, LONGEST_S
+from mooring.core.engine.schedule import FIRST_BACK_OFF_S, FREE, LONGEST_BACK_OFF_S
 from mooring.core.model.decision import End, Evaluation, Fact, NextStep
-from mooring.core.model.events import Listed, OperatorEnded
+from mooring.core.model.events import Listed, OperatorChanged
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
@@ -37,7 +37,7 @@ class Scripted:
             raise KeyError(verb)
 
     def affected_keys(self, trigger, world):
-        if isinstance(trigger, OperatorEnded):
+        if isinstance(trigger, OperatorChanged):
             self._stumble("ended")
         return ["k"]
 
@@ -114,13 +114,13 @@ def test_synced_means_listed_and_applied():
 def test_what_is_proposed_and_given_up_again_and_again_backs_off():
     """Rule 12, one-queue "No circles": a few tries, then a minute, doubling to an hour; and `why` says so."""
     engine = leading(Scripted(Evaluation(proposals=(move("pod/a"),)), NextStep(step=0, end=End(Reason.WITHDRAWN))))
-    settle(engine, 100.0 + FIRST_S - 1)
+    settle(engine, 100.0 + FIRST_BACK_OFF_S - 1)
     ended = [e for e in engine.history.timeline if e.verb == "canceled"]
     assert FREE < len(ended) <= FREE + 1
     verdict = engine.verdicts["scripted", "k"]
     assert (verdict.state, verdict.reason) == (State.WAITING, Reason.BACK_OFF)
     assert engine.backed_off == 1
-    settle(engine, 100.0 + 24 * LONGEST_S)
+    settle(engine, 100.0 + 24 * LONGEST_BACK_OFF_S)
     ended = [e for e in engine.history.timeline if e.verb == "canceled"]
     assert len(ended) < 40, "about once an hour in the end"
 
@@ -133,7 +133,7 @@ def test_one_that_has_acted_is_no_circle():
         record.acted_at = engine.now
         capability = engine.capabilities["scripted"]
         capability.step = NextStep(step=0, end=End())
-        engine._decides.worklist.step(record.operator.id)
+        engine._term.worklist.step(record.operator.id)
         engine.handle(Tick(), 101.0 + turn)
         capability.step = NextStep(step=0)
         settle(engine, 101.5 + turn)
@@ -161,7 +161,7 @@ def test_facts_that_change_places_let_nobody_pass_in_between():
     engine = leading(Scripted(Evaluation(facts=(Fact(target, "pod/z", 1),), proposals=(move("pod/a"),))))
     assert engine.waiting and not engine.running
     engine.capabilities["scripted"].evaluation = Evaluation(facts=(Fact(target, "pod/b", 1),))
-    engine._decides.worklist.evaluate(("scripted", "k"), "test")
+    engine._term.worklist.evaluate(("scripted", "k"), "test")
     engine.handle(Tick(), 101.0)
     assert engine.waiting and not engine.running
     assert engine.queue.used(target) == 1
@@ -170,7 +170,7 @@ def test_facts_that_change_places_let_nobody_pass_in_between():
 def test_the_limit_stated_last_counts_and_the_other_one_after_it():
     """Two keys limit one target: when one takes its word back, the other's counts."""
     engine = leading(Scripted())
-    statements, queue = engine._decides._statements, engine.queue
+    statements, queue = engine._term._statements, engine.queue
     statements.replace("scripted:a", (), {"node/n7": None}, queue)
     statements.replace("scripted:b", (), {"node/n7": 4}, queue)
     assert queue.limit("node/n7") == 4

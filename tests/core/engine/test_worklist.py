@@ -1,6 +1,6 @@
 """What the worklist promises: each key once, in the order they came, and what may wait does not wait for ever."""
 
-from mooring.core.engine.worklist import LATER_S, WorkList
+from mooring.core.engine.schedule import LATER_S, WorkList
 from mooring.core.model.decision import Deferred
 
 

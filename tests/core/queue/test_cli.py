@@ -1,19 +1,12 @@
 """`mooring queue` and `mooring balance` as a user types it: data on stdout, words on stderr, the contract's exit codes."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from mooring.cli import app
 from mooring.core.model.exits import Exit, UserError
-
-
-def mooring(*args, stdin=""):
-    command = [sys.executable, "-c", "from mooring.cli import main; main()", *map(str, args)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
-
+from tests.program import mooring
 
 SUBMIT = {
     "at": 0,
@@ -91,7 +84,7 @@ def test_migrate_output_feeds_replay(tmp_path):
     old, new = tmp_path / "pd.json", tmp_path / "new.json"
     old.write_text(json.dumps({"schedule": {"leader-schedule-limit": 4, "store-limit": {"1": {"add-peer": 15}}}}))
     answer = json.loads(mooring("queue", "migrate", old, "-o", "json").stdout)
-    assert set(answer) == {"config", "reasons", "dropped"}
+    assert set(answer) == {"config", "reasons", "dropped", "warnings"}
     assert answer["config"].keys() == answer["reasons"].keys()
     new.write_text(json.dumps(answer["config"]))
     assert mooring("queue", "replay", "-", "--config", new, stdin=json.dumps(SUBMIT)).returncode == 0

@@ -39,7 +39,7 @@ def test_shipped_configuration_gives_the_defaults():
 
 
 def test_what_was_set_apart_stays_apart():
-    """T9: stores with another rate keep the proportion in whole moves, 1e8 is unlimited, 0 switches off."""
+    """T9: slower stores keep the proportion in whole moves, 0 switches off; none is set above the design's 20."""
     old = {
         "leader-schedule-limit": 0,
         "merge-schedule-limit": 0,
@@ -55,11 +55,24 @@ def test_what_was_set_apart_stays_apart():
     }
     assert settings_of(old) == {
         "MaxScheduleCost": 20,
-        "StoreMaxScheduleCost": {"3": 40, "4": 10, "5": None, "6": 0},
+        "StoreMaxScheduleCost": {"4": 10, "6": 0},
         "OperatorStepCost": {},
         "MaxWaitingOperator": 8,
         "SchedulerMaxWaitingOperator": {"balance-leader": 0, "merge": 0},
     }
+
+
+@pytest.mark.parametrize("rates", [(15, 30, 0.5), (30, 0.5), (0.5, 600, 600), (15, 0.5, 1e8)])
+def test_no_store_is_set_above_what_the_designs_cost_allows(rates):
+    """T9: whichever rate is taken for normal, no limit goes beyond 20, and faster stores are named in a warning."""
+    old = {"store-limit": {str(i): {"add-peer": rate} for i, rate in enumerate(rates, start=1)}}
+    answer = migrate_config(old)
+    limits = {s.name: s.value for s in answer.settings}["StoreMaxScheduleCost"]
+    assert limits.keys() == {str(i) for i, rate in enumerate(rates, start=1) if rate == 0.5}
+    assert set(limits.values()) == {10}
+    if rates[:2] == (15, 30):
+        (warning,) = answer.warnings
+        assert "2 (30 a minute)" in warning and answer.as_json()["warnings"] == [warning]
 
 
 @pytest.mark.parametrize(

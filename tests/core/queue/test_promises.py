@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue, Settings, why
 from mooring.core.queue.audit import audit
-from mooring.core.queue.config import QueueConfigError, parse
+from mooring.core.queue.config import REGION_SCHEDULERS, QueueConfigError, parse
 from mooring.process.assemble import queue_settings
 from mooring.process.settings.config import Config
 from tests.core.queue.build import op, plain
@@ -30,6 +30,39 @@ def test_every_operator_enters_through_waiting(queue):
     """T1: also one that fits at once is accepted before it is promoted, in one answer."""
     assert plain(queue.submit(op("a", {"fleet": 1}))) == [("accepted", "a"), ("promoted", "a")]
     assert "a" in queue and "b" not in queue
+
+
+@pytest.mark.parametrize(
+    ("written", "caps"),
+    [
+        ({}, {"balance-leader": 3, "replica": 3, "handoff": 10, "spot": None}),
+        ({"MaxWaitingOperator": 0}, {"balance-leader": 0, "replica": 0, "handoff": 10, "spot": None}),
+        (
+            {"SchedulerMaxWaitingOperator": {"replica": 10}},
+            {"balance-leader": 3, "replica": 10, "handoff": 10, "spot": None},
+        ),
+        (
+            {"MaxWaitingOperator": 7, "SchedulerMaxWaitingOperator": {"handoff": 1}},
+            {"balance-leader": 7, "replica": 7, "handoff": 1, "spot": None},
+        ),
+    ],
+)
+def test_the_cap_is_that_of_the_region_schedulers(written, caps):
+    """T5: live as in a replay. `MaxWaitingOperator` caps the design's schedulers and nobody else; an entry of
+    `SchedulerMaxWaitingOperator` changes what it names and nothing else."""
+    live = queue_settings(Config(queue=written))
+    assert {source: live.cap(source) for source in caps} == caps
+    replayed = parse(written)
+    region = [source for source in caps if source in REGION_SCHEDULERS]
+    assert [replayed.cap(source) for source in region] == [caps[source] for source in region]
+
+
+def test_a_limit_for_every_store_of_a_cluster():
+    """T8, T12: `tidb/demo/*` is the limit of that cluster alone; a store named whole beats it, and it beats a bare id."""
+    limits = {"tidb/demo/*": 5, "tidb/demo/2": 7, "3": 9}
+    settings = queue_settings(Config(queue={"StoreMaxScheduleCost": limits}))
+    stores = ("store/tidb/demo/1", "store/tidb/demo/2", "store/tidb/demo/3", "store/tidb/other/3", "store/tidb/other/1")
+    assert [settings.limit(store) for store in stores] == [5, 7, 5, 9, 20]
 
 
 def test_two_restarts_in_the_same_second(queue):

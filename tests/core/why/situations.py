@@ -12,12 +12,12 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.engine.why import explain, render, unknown
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers.podstate import with_spec
-from mooring.sandbox.pd import SandboxPd
-from mooring.sandbox.pd.settings import PdSettings
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers.podstate import with_spec
+from mooring_lab.cluster.pd import SandboxPd
+from mooring_lab.cluster.pd.settings import PdSettings
+from mooring_lab.stage.rig import Rig
 
 NS, NAME = "tidb", "demo"
 #: 2026-01-01T10:00:00Z, so that the golden files show a time that people believe.
@@ -89,7 +89,7 @@ class Environment:
 
     def running(self, ordinal: int, step: int = 0) -> bool:
         pod = f"{NS}/{self.member(ordinal)}"
-        return any(r.operator.args.get("pod") == pod and r.step >= step for r in self.engine.running.values())
+        return any(r.operator.payload.pod == pod and r.step >= step for r in self.engine.running.values())
 
     def ask(self, subject: str, *, follower: bool = False) -> None:
         """Ask now, and keep the answer."""

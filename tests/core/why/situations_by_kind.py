@@ -7,10 +7,10 @@ from typing import Any
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.sandbox.controllers.podstate import with_spec
-from mooring.sandbox.pd.requests import take_offline
-from mooring.sim.scenarios.fleet import serial_of
-from mooring.sim.scenarios.mix import NAMESPACE
+from mooring_lab.cluster.controllers.podstate import with_spec
+from mooring_lab.cluster.pd.requests import take_offline
+from mooring_lab.stage.scenarios.fleet import serial_of
+from mooring_lab.stage.scenarios.mix import NAMESPACE
 from tests.core.why.situations import NAME, NS, Environment
 from tests.core.why.situations_of_all import CUSTOM, Racks, Shop
 from tests.sim.scenarios.fleet import SHOP, RetireScenario
@@ -181,7 +181,7 @@ async def shop(g: Shop, cells: Cells) -> None:
     relabel(g.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "2"})
     await g.until(lambda: any(r.waiting_on and r.waiting_on.state == "blocked" for r in g.engine.running.values()))
     running = next(iter(g.engine.running.values())).operator
-    cells.put(g, "blocked", "workload/shop/web", f"operator/{running.id}", f"pod/{running.args['pod']}")
+    cells.put(g, "blocked", "workload/shop/web", f"operator/{running.id}", f"pod/{running.payload.pod}")
     relabel(g.rig, Kind.DEPLOYMENT, "web", {"vacant.io/custom": "many"})
     await g.rig.sleep(5.0)
     cells.put(g, "blocked", "workload/shop/web")
@@ -193,7 +193,7 @@ async def no_quota(g: Shop, cells: Cells) -> None:
     g.cluster.cloud.notice_all_spot(after_s=120.0)
     await g.until(lambda: any(r.waiting_on and r.waiting_on.reason == "not-created" for r in g.engine.running.values()))
     running = next(r.operator for r in g.engine.running.values() if r.waiting_on and r.waiting_on.state == "blocked")
-    cells.put(g, "blocked", "workload/shop/web", f"operator/{running.id}", f"pod/{running.args['pod']}")
+    cells.put(g, "blocked", "workload/shop/web", f"operator/{running.id}", f"pod/{running.payload.pod}")
 
 
 async def shop_interrupted(g: Shop, cells: Cells) -> None:
@@ -204,7 +204,7 @@ async def shop_interrupted(g: Shop, cells: Cells) -> None:
     await g.rig.sleep(2.0)
     running = next(r.operator for r in g.engine.running.values() if r.operator.deadline is not None)
     cells.put(g, "interrupted", f"node/{interrupted[0]}", f"operator/{running.id}", "workload/shop/web")
-    cells.put(g, "interrupted", f"pod/{running.args['pod']}")
+    cells.put(g, "interrupted", f"pod/{running.payload.pod}")
 
 
 async def mix_off(g: Shop, cells: Cells) -> None:

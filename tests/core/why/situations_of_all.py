@@ -5,12 +5,12 @@ from typing import Any
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import podstate
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import serial_of
-from mooring.sim.scenarios.mix import NAMESPACE, admitting, slow_template, switched_on
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import serial_of
+from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, slow_template, switched_on
 from tests.core.why.situations import TEN, Environment
 from tests.sim.scenarios.fleet import SHOP, RetireScenario
 from tests.sim.scenarios.mix import relabel

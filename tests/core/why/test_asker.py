@@ -3,9 +3,9 @@
 import pytest
 
 from mooring.core.engine.why import Explanation
-from mooring.core.engine.why.asker import AskingAnnotation, annotation_behind, manager_of, with_asker
 from mooring.core.model.decision import Line
 from mooring.core.model.reasons import Reason, State
+from mooring.process.http.why import AskingAnnotation, annotation_behind, manager_of, with_asker
 
 RESTART = "tidb.pingcap.com/restart"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.core.engine.why.commands import has_command
-from mooring.core.engine.why.explanation import LONGEST_ANSWER
+from mooring.core.engine.why.words import LONGEST_ANSWER
 from mooring.core.model.decision import Line
 from tests.core.why.situations_by_kind import KINDS, NEVER, SITUATIONS, play_all
 

@@ -4,8 +4,8 @@ import pytest
 
 from mooring.cli import why as command
 from mooring.cli.server import ask
-from mooring.core.engine.why.phrases import cut, fit, span
-from mooring.core.engine.why.typed import spelled_out
+from mooring.core.engine.why.names import spelled_out
+from mooring.core.engine.why.words import cut, fit, span
 from mooring.core.model.decision import Line
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.terminal.queue import cells, within
@@ -54,7 +54,7 @@ def test_a_namespace_and_a_name_are_understood_as_our_answers_write_them(monkeyp
     def answers(_, path, **__):
         asked.append(path)
         if "namespace=tidb" not in path:
-            raise UserError("nothing is called x", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError("nothing is called x", Exit.CHECK_FAILED)
         return {"answer": "demo-tikv-0 is stable", "state": "stable", "as_of": 0.0, "leading": True}
 
     monkeypatch.setattr(command, "ask", answers)
@@ -69,7 +69,7 @@ def test_a_namespace_and_a_name_are_understood_as_our_answers_write_them(monkeyp
 @pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x", "pdo/x"])
 def test_what_is_no_subject_is_bad_usage(typed):
     """Exit 2, and the message says what would be right."""
-    with pytest.raises(UserError, match=r"write (KIND|pod)/NAME") as raised:
+    with pytest.raises(UserError, match=r"(write|Use) (KIND|pod)/NAME") as raised:
         spelled_out(typed, "tidb")
     assert raised.value.code == Exit.USAGE
 
@@ -78,7 +78,7 @@ def test_nobody_answers_is_exit_4(unused_tcp_port):
     """Could not look is never the same as looked and found wrong."""
     with pytest.raises(UserError) as raised:
         ask(f"http://127.0.0.1:{unused_tcp_port}", "/api/v1/queue")
-    assert raised.value.code == Exit.COULD_NOT_LOOK
+    assert raised.value.code == Exit.UNREACHABLE
 
 
 def test_a_queue_row_says_state_step_target_missing_and_holder():
@@ -138,7 +138,7 @@ def test_spans_are_said_in_the_unit_that_fits(seconds, said):
 
 def test_lines_keep_their_places_and_several_now_become_one():
     """However many capabilities speak, and in whatever order."""
-    from mooring.core.engine.why.explanation import in_order
+    from mooring.core.engine.why.words import in_order
 
     lines = [Line("to change", "a"), Line("now", "b"), Line("new label", "c"), Line("asked", "d"), Line("now", "e")]
     assert [(line.label, line.text) for line in in_order(lines)] == [

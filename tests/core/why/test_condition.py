@@ -2,6 +2,8 @@
 
 import pytest
 
+from mooring.capabilities.drain.signals import departures
+from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.core.engine.history import entry_of
 from mooring.core.engine.why import explain, unknown
 from mooring.core.engine.why.commands import has_command
@@ -16,6 +18,10 @@ def node(**more) -> Node:
     return Node(name="n1", uid="u", resource_version="1", **{"ready": "True", **more})
 
 
+def signs(one):
+    return [*departures(one, InterruptionPolicy().detectors)]
+
+
 @pytest.mark.parametrize("label", ["cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"])
 def test_page_and_why_name_the_same_rack(label):
     """The rack of a node differed between page and `why` where only topology.kubernetes.io/rack was set."""
@@ -24,7 +30,7 @@ def test_page_and_why_name_the_same_rack(label):
     async def scenario(_):
         await environment.build()
         one = node(labels={label: "7"})
-        assert pagerows.node_row(environment.engine.world, one).rack == "7"
+        assert pagerows.node_row(environment.engine, one).rack == "7"
 
     environment.rig.play(scenario)
 
@@ -49,11 +55,11 @@ def test_page_and_why_name_the_same_rack(label):
 )
 def test_a_node_that_is_not_as_usual_never_reads_as_if_nothing_were(given, state, reason):
     """O3: retiring, drained, cordoned, tainted, interrupted and expired are said, and what must be typed is there."""
-    found = of_node(given, 100.0)
+    found = of_node(given, signs, 100.0)
     assert (found and found.state, found and found.reason) == (state, reason)
     if found is not None and found.state is State.BLOCKED:
         assert found.commands
-    row = pagerows.news_of(given, 100.0)
+    row = pagerows.news_of(given, signs, 100.0)
     assert row[1] == ("" if found is None else found.detail)
 
 

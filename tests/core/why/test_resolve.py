@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.core.engine.why.resolve import resolve
+from mooring.core.engine.why.names import resolve
 from mooring.process.http.why import not_found
 from tests.core.why.situations import Environment
 

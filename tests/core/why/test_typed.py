@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.core.engine.why.commands import split_remedy
-from mooring.core.engine.why.text import COMMAND, WIDTH
+from mooring.core.engine.why.words import COMMAND, WIDTH
 from mooring.core.model.decision import Line
 
 HERE = Path(__file__).parent

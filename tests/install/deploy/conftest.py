@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.lab.tools import find_tools
+from mooring_lab.control.build import find_tools
 
 
 @pytest.fixture(params=["helm3", "helm4"])

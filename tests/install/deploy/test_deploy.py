@@ -1,17 +1,22 @@
 """What is shipped for installing agrees with the code: rights, manifests, chart, alerts, dashboard, runbooks."""
 
+import functools
 import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from mooring.capabilities.registry import names
+from mooring.core.model.exits import UserError
 from mooring.core.model.tidb import TidbCluster
-from mooring.install.manifests import USER, Install, manifests
+from mooring.install.manifests import USER, Install, labels, manifests
 from mooring.install.rights import CORE, rights_of, rights_table, rules
+from mooring.install.scheduler import version_of
 from mooring.process import metrics
 from mooring.process.pd_directory import endpoints
 
@@ -60,6 +65,25 @@ def test_pods_are_locked_down():
     assert "--blackbox=/var/lib/mooring/blackbox" in container["args"]
     assert {"livenessProbe", "readinessProbe"} <= set(container)
     assert pod["terminationGracePeriodSeconds"] > container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10
+
+
+def test_the_agent_is_locked_down_and_kept_apart():
+    """M13: non-root, read-only, no capabilities, patch on Nodes and nothing else, in a namespace of its own; it is off
+    unless asked for, and no selector of the control plane takes it in."""
+    assert not [o for o in manifests(Install(image="m:1")) if "agent" in o["metadata"]["name"]]
+    found = {o["kind"]: o for o in manifests(Install(image="m:1", agent=True)) if "agent" in o["metadata"]["name"]}
+    pod = found["DaemonSet"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert found["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] and container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    assert found["DaemonSet"]["metadata"]["namespace"] == found["Namespace"]["metadata"]["name"] != "mooring-system"
+    assert not labels().items() <= pod["metadata"]["labels"].items()
+    assert found["ValidatingAdmissionPolicy"]["spec"]["failurePolicy"] == "Fail"
 
 
 def test_the_network_policy_lets_in_what_we_listen_on_and_out_where_we_go():
@@ -173,7 +197,16 @@ def test_the_values_schema_is_strict_everywhere():
     """A misspelt value is refused; only `global` and free-form maps are open; every value has its place in the schema."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    open_maps = {"global", "config", "resources", "nodeSelector", "affinity", "podAnnotations", "podLabels"}
+    open_maps = {
+        "pdClientSecrets",
+        "global",
+        "config",
+        "resources",
+        "nodeSelector",
+        "affinity",
+        "podAnnotations",
+        "podLabels",
+    }
 
     def walk(node, value, path):
         if node.get("type") != "object":
@@ -222,3 +255,44 @@ def test_the_network_policy_says_from_whom():
     off = next(o for o in manifests(Install(image="m:1")) if o["kind"] == "NetworkPolicy")
     assert [rule["ports"][0]["port"] for rule in off["spec"]["ingress"]] == [8390]
     assert off["spec"]["ingress"][0]["from"]
+
+
+def test_the_second_scheduler_asks_our_extender_with_the_token(tmp_path):
+    """H2: what `--scheduler-image` installs is locked down like Mooring, may do what every kube-scheduler may and hold
+    its own lease, is let in by the network policy, and its settings are those that `home scheduler-config` writes, with
+    the extender's address and token."""
+    install = Install(
+        image="m:1", features=frozenset({"home"}), scheduler_image="registry.k8s.io/kube-scheduler:v1.36.3"
+    )
+    plain = manifests(Install(image="m:1", features=frozenset({"home"})))
+    more = [one for one in manifests(install) if one not in plain]
+    assert {one["metadata"]["name"] for one in more if one["kind"] == "ClusterRoleBinding"} == {
+        "mooring:kube-scheduler",
+        "mooring:volume-scheduler",
+    }
+    (deployment,) = (one for one in more if one["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["labels"]["mooring.dev/asks-extender"] == "true"
+    pod = template["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in (*pod["initContainers"], *pod["containers"]))
+    (writer,), (runs,) = pod["initContainers"], pod["containers"]
+    assert writer["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "mooring-http", "key": "extender-token"}
+    written = tmp_path / "scheduler.yaml"
+    said = {"$(MOORING_EXTENDER_TOKEN)": "s3cret", "/etc/mooring-scheduler/scheduler.yaml": str(written)}
+    args = [functools.reduce(lambda text, pair: text.replace(*pair), said.items(), arg) for arg in writer["args"]]
+    ran = subprocess.run([sys.executable, "-m", "mooring", *args], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    settings = yaml.safe_load(written.read_text())
+    (extender,) = settings["extenders"]
+    assert extender["urlPrefix"] == "http://mooring:s3cret@mooring.mooring-system.svc:10262/scheduler"
+    assert settings["leaderElection"]["resourceNamespace"] == deployment["metadata"]["namespace"] == "mooring-system"
+    assert written.stat().st_mode & 0o077 == 0
+    assert runs["command"] == ["kube-scheduler", "--config=/etc/mooring-scheduler/scheduler.yaml"]
+
+
+@pytest.mark.parametrize("image", ["kube-scheduler", "kube-scheduler:latest", "kube-scheduler:v1.18.2"])
+def test_a_scheduler_of_no_known_version_is_refused(image):
+    """Its settings depend on its version: refused in words, before anything is printed."""
+    with pytest.raises(UserError, match=r"1\.\d+"):
+        version_of(image)

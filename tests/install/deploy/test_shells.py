@@ -2,17 +2,17 @@
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from mooring.cli.completion import candidates
+from tests.program import mooring
 
 
 @pytest.mark.parametrize(
     ("before", "last", "wanted"),
     [
-        ([], "ma", ["manifests"]),
+        ([], "man", ["manifests"]),
         ([], "do", ["doctor"]),
         (["mix"], "ta", ["target"]),
         (["why"], "--na", ["--namespace"]),
@@ -31,9 +31,7 @@ def test_kubectl_is_told_what_may_stand_here(before, last, wanted):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell(shell):
     """The script is printed alone, and the shell itself can read it."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "mooring", "completion", shell], capture_output=True, text=True, check=True
-    )
+    ran = mooring("completion", shell)
     assert "mooring" in ran.stdout and "doctor" in ran.stdout and ran.stderr == ""
     if program := shutil.which(shell):
         check = subprocess.run([program, "-n"], input=ran.stdout, capture_output=True, text=True)
@@ -51,9 +49,7 @@ def test_a_script_for_each_shell(shell):
 )
 def test_bash_completes(words, wanted):
     """Loaded into a bash, Tab gives what may stand there."""
-    script = subprocess.run(
-        [sys.executable, "-m", "mooring", "completion", "bash"], capture_output=True, text=True, check=True
-    ).stdout
+    script = mooring("completion", "bash").stdout
     typed = " ".join(["mooring", *words])
     asked = f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; _mooring"
     done = subprocess.run(

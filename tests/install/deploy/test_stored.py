@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from mooring.capabilities.fleet.live.ledger import Pending, StoredChange, read_ledger
+from mooring.capabilities.fleet.live.ledger import Pending, StoredChange, read_ledger, write_pending
 from mooring.capabilities.fleet.live.store import Decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home.memory import read_places, write_places
@@ -27,7 +27,7 @@ from mooring.process.admission.configurations import WebhookAddress
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 
 GOLDEN = json.loads((Path(__file__).parent / "stored/0.1.0.json").read_text())
 
@@ -59,6 +59,12 @@ class OldNote(msgspec.Struct, rename="camel"):
     reason: str = ""
     off_by: int = 0
     wanted: str = ""
+
+
+class OldPending(msgspec.Struct):
+    at: float
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 class OldPlace(msgspec.Struct):
@@ -114,7 +120,7 @@ def written() -> dict[str, str]:
         "note": msgspec.json.encode(NOTE).decode(),
         "places": write_places(read_places({HOME: json.dumps(PLACES)})) or "",
         "decisions": encode_decisions(DECISIONS).decode(),
-        "pending": msgspec.json.encode(Pending(5.0, ("10.0.0.2",), ())).decode(),
+        "pending": write_pending(Pending({"10.0.0.2": 5.0})),
         "history": msgspec.json.encode((StoredChange(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)).decode(),
     }
 
@@ -126,7 +132,7 @@ OLD_READERS = {
     "places": dict[str, OldPlace],
     "decisions": OldStored,
     "history": tuple[OldEntry, ...],
-    "pending": dict[str, object],
+    "pending": OldPending,
 }
 
 
@@ -166,7 +172,7 @@ def test_this_version_reads_what_others_wrote(of):
     ledger = read_ledger(config_map(data))
     assert not isinstance(ledger, str), ledger
     assert (ledger.decisions.members, ledger.revision) == (DECISIONS.members, 7)
-    assert ledger.pending == Pending(5.0, ("10.0.0.2",), ())
+    assert ledger.pending == Pending({"10.0.0.2": 5.0})
     assert ledger.history == (StoredChange(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)
 
 

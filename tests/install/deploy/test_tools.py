@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from mooring.capabilities.registry import names
+from mooring.cli import app
+from mooring.install.agent import agent
 from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rules
 from mooring.process.metrics import Metrics
@@ -15,6 +17,7 @@ from mooring.process.metrics import Metrics
 pytestmark = pytest.mark.e2e
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CHART = DEPLOY / "chart/mooring"
+SCHEDULER = "registry.k8s.io/kube-scheduler:v1.36.3"
 ALWAYS = {"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 
 
@@ -42,28 +45,57 @@ def without_settings_file(deployment):
     assert container.pop("imagePullPolicy") == "IfNotPresent"
 
 
+def test_a_feature_that_observes_is_installed_observing(helm, capsys):
+    """D9: `observe` reaches the process as it was asked, from the chart and from the manifests: never as `true`."""
+    done = template(
+        helm, *(f"--set=features.{name}=observe" for name in names()), "--set=networkPolicy.webhookOpenToAll=true"
+    )
+    assert done.returncode == 0, done.stderr
+    expected = f"--features={','.join(f'{name}=observe' for name in sorted(names()))}"
+    assert expected in done.stdout
+    app(
+        ["manifests", "--features", ",".join(f"{name}=observe" for name in names()), "--webhook-open-to-all"],
+        result_action="return_value",
+    )
+    assert expected in capsys.readouterr().out
+    refused = template(helm, "--set=features.mix=maybe")
+    assert refused.returncode != 0 and "features" in refused.stderr
+
+
 @pytest.mark.parametrize("on", [(), ("handoff",), ("mix", "home"), names()], ids=lambda on: "+".join(on) or "core")
 @pytest.mark.parametrize(
     ("given", "more"),
     [
         ((), {}),
-        (("nodeCidrs={10.0.0.0/16,fd00::/8}",), {"node_cidrs": ("10.0.0.0/16", "fd00::/8")}),
+        (("pdClientSecrets.tidb={a,b}",), {"pd_client_secrets": ("tidb/a", "tidb/b")}),
+        (("networkPolicy.nodeCidrs={10.0.0.0/16,fd00::/8}",), {"node_cidrs": ("10.0.0.0/16", "fd00::/8")}),
         (
-            ("nodeCidrs={10.0.0.0/16}", "webhookOpenToAll=true"),
+            ("networkPolicy.nodeCidrs={10.0.0.0/16}", "networkPolicy.webhookOpenToAll=true"),
             {"node_cidrs": ("10.0.0.0/16",), "webhook_open_to_all": True},
         ),
+        (("networkPolicy.prometheusNamespaces={ops,more}",), {"prometheus_namespaces": ("ops", "more")}),
+        (("networkPolicy.prometheusNamespaces=null",), {"prometheus_namespaces": ()}),
+        ((f"scheduler.image={SCHEDULER}",), {"scheduler_image": SCHEDULER}),
     ],
-    ids=["as it is", "node CIDRs", "open to all"],
+    ids=[
+        "as it is",
+        "PDs over TLS",
+        "node CIDRs",
+        "open to all",
+        "Prometheus elsewhere",
+        "no Prometheus",
+        "second scheduler",
+    ],
 )
 def test_the_chart_renders_what_the_manifests_say(helm, on, given, more):
     """Object by object, field by field: `helm template` is `mooring manifests`, but for the settings file."""
-    values = (f"--set=networkPolicy.{value}" for value in given)
+    values = (f"--set={value}" for value in given)
     ran = template(helm, *(f"--set=features.{name}=true" for name in on), *values)
     assert ran.returncode == 0, ran.stderr
     chart = {(o["kind"], o["metadata"]["name"]): bare(o) for o in yaml.safe_load_all(ran.stdout) if o}
     plain = {
         (o["kind"], o["metadata"]["name"]): bare(o)
-        for o in manifests(Install(image="mooring:0.2.0", features=frozenset(on), **more))
+        for o in manifests(Install(image="mooring:0.3.0", features=frozenset(on), **more))
         if o["kind"] != "Namespace"
     }
     assert set(chart) - set(plain) == {("ConfigMap", "mooring-config"), ("Pod", "mooring-doctor")}
@@ -73,6 +105,27 @@ def test_the_chart_renders_what_the_manifests_say(helm, on, given, more):
         assert flat(theirs.pop("rules")) == flat(ours.pop("rules")) == flat(rules(on, own=own))
     for key, ours in plain.items():
         assert chart[key] == ours, key
+
+
+def test_the_chart_renders_the_agent_as_the_manifests_do(helm):
+    """M13: off by default; on, it is the same objects; its options reach the DaemonSet."""
+    assert "mooring-agent" not in template(helm).stdout
+    plain = {(o["kind"], o["metadata"]["name"]): o for o in agent("mooring-system", "mooring:0.3.0")}
+
+    def rendered(*more):
+        ran = template(helm, "--set=agent.enabled=true", *more)
+        assert ran.returncode == 0, ran.stderr
+        found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(ran.stdout) if o}
+        return {key: one for key, one in found.items() if key in plain}
+
+    found = rendered()
+    assert found["DaemonSet", "mooring-agent"]["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy")
+    assert found == plain
+    more = ("rebootRequired=false", "cloud=aws", "nodeSelector.pool=spot", "resources.limits=null")
+    found = rendered("--set=priorityClass.create=false", *(f"--set=agent.{one}" for one in more))
+    pod = found["DaemonSet", "mooring-agent"]["spec"]["template"]["spec"]
+    assert not {"volumes", "priorityClassName"} & set(pod) and pod["nodeSelector"] == {"pool": "spot"}
+    assert pod["containers"][0]["env"][1] == {"name": "MOORING_AGENT_CLOUD", "value": "aws"}
 
 
 def flat(found):

@@ -8,8 +8,8 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.sandbox.cluster import Cluster
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.stage.rig import Rig
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from mooring.capabilities.registry import descriptors
+from mooring.clients.ports import NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import (
     CORDONED_BY,
@@ -137,7 +140,8 @@ def test_interrupted_anywhere_it_is_run_again(played):
     async def scenario(rig):
         await litter(rig)
         steps = len(await traces(rig.api, rig, "mooring-system"))
-        assert steps == 10
+        # Two webhook configurations, cordon, reservation, evict-leader, record and lease; and the objects of features.
+        assert steps == 7 + sum(len(one.objects) for one in descriptors())
         for done in range(steps):
             for trace in (await traces(rig.api, rig, "mooring-system"))[:done]:
                 assert await trace.undo() == "", trace.what
@@ -146,5 +150,41 @@ def test_interrupted_anywhere_it_is_run_again(played):
             assert await cleaned(rig) == []
             assert not rig.cluster.pd["tidb", "demo"].server.evict_list()
             await litter(rig)
+
+    played(scenario)
+
+
+def test_of_one_feature_the_webhooks_go_that_no_other_needs(played):
+    """Mooring may create no webhook configuration: while drain has a webhook in one, both stay, without those of mix; the
+    last feature that is taken back takes both away, and what is nobody's of it is left alone."""
+
+    async def taken_back(rig, *features):
+        found = [t for t in await traces(rig.api, rig, "mooring-system", frozenset(features)) if t.feature in features]
+        for trace in found:
+            assert await trace.undo() == "", trace.what
+        return [trace.what for trace in found]
+
+    async def there(rig):
+        kinds = Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK
+        standing = [await rig.api.get(kind, "", "mooring-mix") for kind in kinds]
+        return [[webhook["name"] for webhook in one["webhooks"]] for one in standing]
+
+    async def scenario(rig):
+        address = WebhookAddress("mooring-system")
+        await install(rig.api, configurations(address, b"ca"))
+        assert await taken_back(rig, "home") == []
+        assert await taken_back(rig, "mix") == [
+            "MutatingWebhookConfiguration mooring-mix: take out pods.mooring.dev",
+            "ValidatingWebhookConfiguration mooring-mix: take out workloads.mooring.dev",
+        ]
+        assert await there(rig) == [[], ["evictions.mooring.dev"]]
+        assert await taken_back(rig, "mix") == []
+        both = ["MutatingWebhookConfiguration mooring-mix", "ValidatingWebhookConfiguration mooring-mix"]
+        assert await taken_back(rig, "drain") == both
+        for features, serves in ((["mix"], ["webhook"]), (["drain", "mix"], ["webhook", "gate"])):
+            await install(rig.api, configurations(address, b"ca", serves=serves))
+            assert await taken_back(rig, *features) == both
+            with pytest.raises(NotFoundError):
+                await there(rig)
 
     played(scenario)

@@ -39,9 +39,9 @@ def looks(monkeypatch):
         ([WELL], False, Exit.DONE),
         ([WELL, skipped("pd", "pd", "no")], True, Exit.DONE),
         ([WELL, WARNS], False, Exit.DONE),
-        ([WELL, WARNS], True, Exit.NOT_AS_IT_SHOULD_BE),
-        ([WELL, FAILS], False, Exit.NOT_AS_IT_SHOULD_BE),
-        ([ill("cluster", "MO101", "API server answers", "refused", "kubectl version")], False, Exit.COULD_NOT_LOOK),
+        ([WELL, WARNS], True, Exit.CHECK_FAILED),
+        ([WELL, FAILS], False, Exit.CHECK_FAILED),
+        ([ill("cluster", "MO101", "API server answers", "refused", "kubectl version")], False, Exit.UNREACHABLE),
     ],
 )
 def test_exit_codes(looks, findings, strict, code):
@@ -63,14 +63,14 @@ def test_waiting_looks_again_until_all_is_well(looks, capsys):
 def test_without_waiting_it_looks_once(looks):
     """The first answer is the answer."""
     made = looks([FAILS], [WELL])
-    assert doctor() == Exit.NOT_AS_IT_SHOULD_BE
+    assert doctor() == Exit.CHECK_FAILED
     assert len(made) == 1
 
 
 def test_json_has_every_finding_whole(looks, capsys):
     """-o json: the same findings, with group, level, code, what was seen and the fix."""
     looks([WELL, WARNS, FAILS])
-    assert doctor(output=Format.JSON) == Exit.NOT_AS_IT_SHOULD_BE
+    assert doctor(output=Format.JSON) == Exit.CHECK_FAILED
     whole = json.loads(capsys.readouterr().out)
     assert whole["well"] is False
     assert [(f["level"], f["code"]) for f in whole["findings"]] == [
@@ -83,6 +83,6 @@ def test_json_has_every_finding_whole(looks, capsys):
 
 def test_settings_that_are_not_valid_are_a_finding(capsys):
     """MO801: the doctor does not fall over what it should report."""
-    assert doctor(features="mixx=true", output=Format.JSON) == Exit.NOT_AS_IT_SHOULD_BE
+    assert doctor(features="mixx=true", output=Format.JSON) == Exit.CHECK_FAILED
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert found["code"] == "MO801" and "mixx" in found["seen"]

@@ -15,6 +15,7 @@ from mooring.core.model.marks import CORDONED_BY, HANDOFF, RETIRING, Mark, write
 from mooring.core.model.tidb import PdView, Store, TidbCluster
 from mooring.install.doctor import Level, cluster, running
 from mooring.install.doctor import codes as known_codes
+from tests.program import mooring
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,9 +28,9 @@ def test_every_code_has_its_section_and_every_section_its_code():
 
 def test_every_code_in_the_source_is_in_the_table_and_is_used():
     """A code that is printed is a code that is listed."""
-    checks = (ROOT / "src/mooring/capabilities").rglob("examine.py")
+    checks = (ROOT / "src/mooring/capabilities").rglob("*.py")
     sources = [*(ROOT / "src/mooring/install/doctor").glob("*.py"), ROOT / "src/mooring/cli/doctor.py", *checks]
-    used = {c for f in sources if f.name != "codes.py" for c in re.findall(r'"(MO\d+)"', f.read_text())}
+    used = {c for f in sources if f.name != "codes.py" for c in re.findall(r'"(MO\d+)"(?!:)', f.read_text())}
     assert used == set(known_codes())
 
 
@@ -120,7 +121,8 @@ async def test_the_webhook_is_asked_and_not_believed():
     assert [f.code for f in await running.webhooks(Api(**there, create=ours), "own", on=True)] == ["", ""]
     assert [f.code for f in await running.webhooks(Api(**there, create={}), "own", on=True)] == ["", "MO402"]
     assert [f.code for f in await running.webhooks(Api(), "own", on=True)] == ["MO401"]
-    assert [f.code for f in await running.webhooks(Api(**there), "own", on=False)] == ["MO403"]
+    (left,) = await running.webhooks(Api(**there), "own", on=False)
+    assert left.code == "MO403" and left.fix.startswith("mooring cleanup --feature drain --feature mix --yes")
     other = await running.webhooks(Api(**there, create=RefusedError("deployments is forbidden")), "own", on=True)
     assert other[1].level is Level.SKIPPED
 
@@ -165,3 +167,25 @@ def test_marks_without_an_operator_are_found():
     assert unreadable.fix.startswith("kubectl -n tidb annotate tidbcluster demo mooring.dev/handoff-   ")
     assert [f.level for f in running.marks([], [], [tc], None)] == [Level.SKIPPED]
     assert Key("tidb", "demo") == tc.key
+
+
+@pytest.mark.parametrize("code", known_codes())
+def test_every_code_says_cause_and_fix(code):
+    """`mooring doctor --code`: from a checkout and from the wheel, which has the page too."""
+    done = mooring("doctor", "--code", code)
+    assert done.returncode == 0 and len(done.stdout.split("\n\n", 1)[1]) > 60, done
+
+
+def test_each_system_with_leaders_is_proven_by_who_leads_it():
+    """L2: reachable, readable, who leads; one that does not answer, and a driver's misspelled name, are found."""
+    base = {"detail": "", "leader": "db-0", "well": 3, "members": 3, "needs": 2, "age_s": 1.0, "state": "answers"}
+    fine = base | {"system": "data/db", "driver": "etcd"}
+    lost = base | {"system": "data/pg", "driver": "patroni", "state": "lost", "detail": "did not answer"}
+    typo = base | {"system": "data/x", "driver": "etdc", "state": "unseen", "leader": ""}
+    ill_one = base | {"system": "data/y", "driver": "etcd", "well": 2}
+    found = running.led_systems({"systems": [fine, lost, typo, ill_one]})
+    assert [f.code for f in found] == ["", "MO605", "MO605", "MO605"]
+    assert (
+        "db-0 leads" in str(found[0]) and "did not answer" in str(found[1]) and "etcd, patroni, hook" in str(found[2])
+    )
+    assert running.led_systems(None) == []

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from mooring.core.model.finding import ill, well
 from mooring.install.doctor.codes import codes as known_codes
 from mooring.install.doctor.codes import see
-from mooring.install.doctor.script import script
+from mooring.install.doctor.text import script
 
 RIGHTS = "mooring manifests --features mix=true --rights | kubectl apply -f -"
 FINDINGS = [

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from mooring.capabilities.fleet.descriptor import generators
 from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.examine import generators
 from mooring.core.model.descriptor import Examined
 from mooring.core.model.finding import Level
 from mooring.process.settings.config import Config
@@ -30,7 +30,7 @@ def held(**more):
         (held(**{settings.CKE_INTEGRATION: "on"}), False, Level.ERROR, "MO901", "cke-integration off"),
         ({settings.TEMPLATE: "nodes: []"}, True, Level.ERROR, "MO902", "exactly one"),
         (held(**{settings.ENABLED: "perhaps"}), True, Level.ERROR, "MO902", "enabled"),
-        (None, True, Level.ERROR, "MO902", "set-template"),
+        (None, True, Level.ERROR, "MO902", "set template"),
         (None, False, Level.OK, "", ""),
     ],
 )

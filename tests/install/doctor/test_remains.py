@@ -88,6 +88,9 @@ def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
             def given(self, cluster):
                 return False
 
+            def sharing(self, cluster):
+                return ()
+
             async def stores(self, *_):
                 return ()
 
@@ -159,6 +162,6 @@ def test_only_the_one_that_leads_is_believed():
 
 def test_a_feature_that_does_not_exist_is_bad_usage():
     """Exit 2, with the names that there are."""
-    with pytest.raises(UserError, match="one of balance, fleet, handoff, home, mix") as raised:
+    with pytest.raises(UserError, match="one of balance, drain, fleet, handoff, home, mix") as raised:
         command.cleanup(feature=("hom",), dry_run=True)
     assert raised.value.code is Exit.USAGE

@@ -1,8 +1,9 @@
 """Who acts on the annotations that Mooring and tidb-operator both know."""
 
+import msgspec
 import pytest
 
-from mooring.capabilities.handoff.examine import shared_annotations
+from mooring.capabilities.handoff.examine import bare_stores, shared_annotations
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.descriptor import Examined
 from mooring.core.model.tidb import TidbCluster
@@ -28,3 +29,14 @@ def test_who_acts_is_told(leave, code, words):
     assert words in f"{finding.what} {finding.seen}"
     assert list(shared_annotations(Examined(config=config, on=True, clusters=(OURS,)))) == []
     assert list(shared_annotations(Examined(config=config, on=False, clusters=(KEPT,)))) == []
+
+
+def test_a_bare_store_id_with_several_clusters_is_a_warning():
+    """T8: it would be a store of each of them; the whole name, or a single cluster, is well."""
+    clusters = (KEPT, OURS)
+    bare = Examined(config=Config(queue={"StoreMaxScheduleCost": {"1": 5}}), on=True, clusters=clusters)
+    (finding,) = bare_stores(bare)
+    assert (finding.code, '"tidb/demo/1"' in finding.fix) == ("MO604", True)
+    assert list(bare_stores(msgspec.structs.replace(bare, clusters=(KEPT,)))) == []
+    named = Config(queue={"StoreMaxScheduleCost": {"tidb/demo/1": 5}})
+    assert list(bare_stores(Examined(config=named, on=True, clusters=clusters))) == []

@@ -12,16 +12,21 @@ import aiohttp
 import jsonpatch
 import pytest
 
+from mooring.capabilities.drain.policy import DrainPolicy
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import MixAdmission
+from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.labels import ENABLED
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.engine.engine import Engine
 from mooring.core.model.cluster import Owner, ReplicaSet, Workload
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
+from mooring.core.queue import Queue
 from mooring.core.world.world import World
 from mooring.process.admission import reviewer
 from mooring.process.admission.certificates import advance
+from mooring.process.admission.gatekeeper import Gatekeeper
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
@@ -55,14 +60,15 @@ class Stand:
             self.world.apply(Listed(kind, ()))
         self.leads, self.ready = leads, True
         self.notes = Notes()
-        book = SlotBook()
-        self.world.register(book)
+        for index in Mix().indexes():
+            self.world.register(index)
         self.reviewer = Reviewer(
-            MixAdmission(MixPolicy(), book),
+            MixAdmission(MixPolicy(), self.world.index(SlotBook)),
             self.world,
             time.monotonic,
             SystemChance(),
             self.notes,
+            Gatekeeper(Engine(self.world, Queue(), ()), DrainPolicy(), [].append, time.monotonic, tuple, self.notes),
             leads=lambda: self.leads,
             ready=lambda: self.ready,
         )
@@ -204,7 +210,7 @@ async def test_a_workload_is_refused_in_words(stand):
         (b"{", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[]", "not an AdmissionReview"),
-        (b'{"request": {"uid": "x", "object": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", "nested too deep"),
+        (b'{"request": {"uid": "x", "object": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", "more values than"),
         (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}', "request"),
         (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}', "no uid"),
         (b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "x"}}', "v1beta1"),

@@ -13,10 +13,10 @@ from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SE
 from mooring.process.admission.configurations import NAME, WebhookAddress, configurations, install, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
-from mooring.process.lease.peers import address_of, advertised, identity_with
+from mooring.process.lease.elector import address_of, advertised, identity_with
 from mooring.process.serve import identity_of
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
+from mooring_lab.stage.rig import Rig
 
 KINDS = (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK)
 OWN = "mooring-system"

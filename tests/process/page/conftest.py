@@ -10,7 +10,7 @@ from aiohttp import web
 
 from mooring.process.http.page import PAGE
 from mooring.process.http.status import status_app
-from mooring.sandbox.paced import run_paced
+from mooring_lab.cluster.paced import run_paced
 from tests.process.page.chromium import DRAWN, Chromium, NoBrowser, Program, Tab
 from tests.process.page.easel import Easel
 from tests.process.page.environment import Environment

@@ -5,9 +5,9 @@ from typing import Any
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.process.settings.config import BlackBoxSettings, Config
-from mooring.sandbox.clock import Timeline, run_virtual
-from mooring.sandbox.cluster import Cluster
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.clock import Timeline, run_virtual
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.stage.rig import Rig
 
 
 class Environment:

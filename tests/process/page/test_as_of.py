@@ -62,6 +62,17 @@ async def test_without_a_black_box_or_memory_it_says_what_to_do(tmp_path, monkey
     assert status == 503 and words.endswith(f"mooring replay {tmp_path} --until 2026-01-01T10:03:02.000Z why pod/a/b\n")
 
 
+async def test_few_questions_wait_for_a_replay(tmp_path):
+    """Issue 42: each costs a process of up to two minutes. One is answered and two wait; more are told what to type
+    elsewhere at once, and there is place again when those have ended."""
+    past = AsOf(lambda: str(tmp_path))
+    asked = [past.words("pod/a/b", 1_767_261_782.0) for _ in range(6)]
+    answers = await asyncio.gather(*asked)
+    assert sorted(status for _, status in answers) == [404] * 3 + [503] * 3
+    assert all("questions wait for a replay" in words for words, status in answers if status == 503)
+    assert (await past.words("pod/a/b", 1_767_261_782.0))[1] == 404
+
+
 async def test_the_page_asks_its_replicas_own_black_box():
     """`?at=` takes a moment and nothing else."""
     replica = SimpleNamespace(config=Config(blackbox=BlackBoxSettings(dir="")))

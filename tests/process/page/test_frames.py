@@ -1,9 +1,10 @@
-"""Frames: built once for all, sent as differences that add up to the whole."""
+"""Frames: built once for all, sent as differences that add up to the row_or_defect."""
 
 import asyncio
 import itertools
 import json
 import re
+import socket
 from pathlib import Path
 
 import msgspec
@@ -13,16 +14,19 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.capabilities.drain.signals import departures
 from mooring.capabilities.handoff.requests import RESTART
+from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
 from mooring.process.http import pagerows
-from mooring.process.http.frames import Begun, Frame, Framer, FrameTable, silent_s, whole
+from mooring.process.http.frames import Frame, Framer, FrameTable, StartCounter, row_or_defect, silent_s
+from mooring.process.http.listening import Listener
 from mooring.process.http.page import POLICY
 from mooring.process.http.status import is_loopback, status_app
-from mooring.process.http.stream import Hub, difference, picture
+from mooring.process.http.stream import STALLED_TICKS, Hub, difference, picture
 from mooring.process.settings.config import Config
 from tests.process.page.environment import on_stage
 
@@ -114,12 +118,12 @@ def test_a_bad_row_is_a_question_mark():
     def broken():
         raise RuntimeError("a defect")
 
-    assert whole(broken, "7") == {"id": "7", "state": "?"}
+    assert row_or_defect(broken, "7") == {"id": "7", "state": "?"}
 
 
 def test_bars_count_what_began_in_each_five_minutes_of_the_hour():
     """However long the day was, only the last hour and two days of sums are kept."""
-    begun = Begun()
+    begun = StartCounter()
     for second in range(0, 7200, 2):
         verb = "promoted" if second % 4 == 0 else "finished"
         begun.take([HistoryEntry(at=float(second), id="1", verb=verb, source="mix")])
@@ -144,7 +148,7 @@ def node(name: str, **more) -> Node:
 )
 def test_what_there_is_to_say_about_a_node(given, state, words):
     """Each kind of news has its words, and a mark that cannot be read is still news."""
-    found = pagerows.news_of(given)
+    found = pagerows.news_of(given, lambda one: [*departures(one, InterruptionPolicy().detectors)])
     assert found[0] == state and words in found[1]
 
 
@@ -195,7 +199,7 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
                 assert (await stream.content.readline()) == b"event: delta\n"
                 await stream.content.readuntil(b"\n\n")
         assert hub.built == before + 3
-        # One who missed a beat is given the whole instead.
+        # One who missed a beat is given the row_or_defect instead.
         for _ in range(2):
             await hub.tick()
         names = [await stream.content.readline() for stream in streams]
@@ -298,3 +302,66 @@ async def test_a_viewer_before_the_first_replica_waits_without_spinning():
         framer.ready = True
         await hub.tick()
         assert (await asyncio.wait_for(stream.content.readline(), 10)) == b"event: snapshot\n"
+
+
+@pytest.fixture
+async def stalled_hub():
+    """A page with one viewer who connected and takes no bytes."""
+
+    class Large(Framer):
+        async def build(self):
+            return Frame(1.0, {"large": "x" * (32 << 20)}, {name: FrameTable() for name in VIEWS})
+
+    hub = Hub(Large(lambda: None), tick_s=3600)
+    app = web.Application()
+    app.add_routes([web.get("/s", hub.serve)])
+    app.on_shutdown.append(hub.hang_up)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    with socket.create_connection(site._server.sockets[0].getsockname()) as viewer:
+        viewer.sendall(b"GET /s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            while not hub._sending:
+                await asyncio.sleep(0)
+        yield hub, runner
+    await runner.cleanup()
+
+
+async def test_a_stalled_viewer_does_not_delay_the_stop(stalled_hub):
+    """`mooring run` stops within 10 s: a viewer who takes no bytes is hung up on."""
+    hub, runner = stalled_hub
+    async with asyncio.timeout(10):
+        await runner.cleanup()
+    assert hub.viewers == 0
+
+
+async def test_a_stalled_viewer_is_hung_up_on(stalled_hub):
+    """It would hold one of the 200 places, and its frame, until the process ends."""
+    hub, _ = stalled_hub
+    hub._begin = lambda: None  # only the beats count here
+    for _ in range(STALLED_TICKS + 1):
+        hub._beat()
+    async with asyncio.timeout(10):
+        while hub.viewers:
+            await asyncio.sleep(0)
+
+
+async def test_a_client_that_takes_no_answer_does_not_delay_the_stop():
+    """The same for every other answer: the listener gives up after `STOP_S`, twice."""
+    asked = asyncio.Event()
+
+    async def large(_):
+        asked.set()
+        return web.Response(body=b"x" * (32 << 20))
+
+    app = web.Application()
+    app.add_routes([web.get("/", large)])
+    listener = Listener(app)
+    await listener.start("127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", listener.port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await asyncio.wait_for(asked.wait(), 60)
+        async with asyncio.timeout(10):
+            await listener.stop()

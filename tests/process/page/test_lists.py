@@ -28,7 +28,7 @@ def line_of(engine: Engine, count: int) -> None:
         operator = Operator(
             id=str(number + 1),
             source="spot",
-            kind="move-replica",
+            kind="replace-pod",
             subject=f"pod/shop/web-{number}",
             claims=(f"pod/shop/web-{number}",),
             steps=(Step(StepKind.ADD_REPLACEMENT),),
@@ -74,7 +74,7 @@ async def test_of_a_long_queue_only_what_is_shown_is_made(monkeypatch):
             assert [row.waiting_on for row in page.rows] == [row.waiting_on for row in queue.rows.values()]
     assert seen == list(engine.queue.waiting)
     found = await row_page(framer, plain_replica(engine), "queue", 0, "web-99")
-    assert {row.what for row in found.rows} == {f"move replica shop/web-{n}" for n in (99, *range(990, 1000))}
+    assert {row.what for row in found.rows} == {f"replace pod shop/web-{n}" for n in (99, *range(990, 1000))}
 
 
 async def test_every_node_can_be_reached_and_found():

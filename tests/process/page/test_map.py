@@ -12,9 +12,6 @@ from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import PdOperator
 from mooring.core.world.world import World
-from mooring.demo.acts.mode_change import ModeChange
-from mooring.demo.acts.notice import NoticeAct
-from mooring.demo.day import Day
 from mooring.process.http.frames import Framer
 from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, READY, STARTING, MapRows
 from mooring.process.http.moves import pd_moves
@@ -23,6 +20,8 @@ from mooring.process.http.past import PIECE, Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub, event
 from mooring.process.settings.config import Config
+from mooring_lab.demo.acts.pods import ModeChange, NoticeAct
+from mooring_lab.demo.day import Day
 from tests.process.page.environment import on_stage
 
 WHAT_A_FRAME_READS = ("engine", "world", "identity", "shell", "elector", "informers", "not_ready")

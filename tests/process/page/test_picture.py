@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from mooring.core.model.kinds import Kind
-from mooring.lab.loopback import free_ports
 from mooring.process.http.page import Page
 from mooring.process.http.past import Past
 from mooring.process.http.stream import event, picture
+from mooring_lab.control.loopback import free_ports
 from tests.process.page import pictures
 from tests.process.page.test_as_of import recorded
 
@@ -107,8 +107,8 @@ async def test_the_banner_names_the_act_and_counts_both_days(easel):
     await tab.until("!document.getElementById('banner').hidden")
     words = await tab.ask("document.getElementById('banner').innerText.replace(/\\s+/g, ' ')")
     assert words.startswith("act 3 of 7 all 12 spot nodes get notice $ kubectl annotate node s1")
-    assert "with Mooring 0 pods cut off 0 leaders lost 0 × no quorum" in words
-    assert "without 12 pods cut off 1,210 leaders lost 1 × no quorum" in words
+    assert "with Mooring 0 pods cut off 0 leaders lost 0 quorum losses" in words
+    assert "without 12 pods cut off 1,210 leaders lost 1 quorum losses" in words
     rights = await tab.ask(
         "[...document.querySelectorAll('#without b')].map((b) => Math.round(b.getBoundingClientRect().right))"
     )

@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import sys
 import time
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
 from mooring.process.terminal.screen import bar, screen, sparkline
+from tests.program import mooring
 
 RUN = [sys.executable, "-m", "mooring", "top"]
 
@@ -34,10 +34,7 @@ def busy(site):
 
 def test_into_a_pipe_it_prints_one_look_and_ends(busy):
     """No terminal, no escape codes: every section once, with the waiting one's target and blocker."""
-    plain = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    ran = subprocess.run(
-        [*RUN, "--server", busy.url], capture_output=True, text=True, timeout=30, check=True, env=plain
-    )
+    ran = mooring("top", "--server", busy.url)
     assert "\x1b" not in ran.stdout
     for words in (
         "○ waiting",
@@ -54,9 +51,7 @@ def test_into_a_pipe_it_prints_one_look_and_ends(busy):
 
 def test_json_is_the_frame_itself(busy):
     """Scripts get the numbers, whole."""
-    ran = subprocess.run(
-        [*RUN, "-o", "json", "--server", busy.url], capture_output=True, text=True, timeout=30, check=True
-    )
+    ran = mooring("top", "-o", "json", "--server", busy.url)
     frame = json.loads(ran.stdout)
     assert frame["head"]["running"] + frame["head"]["waiting"] == 2 and set(frame["tables"]) == {
         "map",
@@ -97,7 +92,7 @@ def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
 
 def test_nobody_there_is_exit_4():
     """Could not look is not the same as nothing to see."""
-    ran = subprocess.run([*RUN, "--server", "http://127.0.0.1:9"], capture_output=True, text=True, timeout=30)
+    ran = mooring("top", "--server", "http://127.0.0.1:9")
     assert ran.returncode == 4 and "no Mooring answers" in ran.stderr and ran.stdout == ""
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.clock import run_virtual
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import podstate
+from mooring_lab.cluster.clock import run_virtual
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import podstate
 
 URL = "https://mooring.test/admit/pods"
 CAPACITY = "node.kubernetes.io/capacity"

@@ -5,13 +5,13 @@ import pytest
 from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import moment
-from mooring.sandbox.apiserver.eviction import evict
-from mooring.sandbox.cloud import INTERRUPT_AT, Dialect
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.kubelet import FAIL, GRACE, READY, START
-from mooring.sandbox.scheduler.extenders import Extender
-from mooring.sandbox.scheduler.selection import Profile
+from mooring_lab.cluster.apiserver.eviction import evict
+from mooring_lab.cluster.cloud import INTERRUPT_AT, Dialect
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.cluster.kubelet import FAIL, GRACE, READY, START
+from mooring_lab.cluster.scheduler.extenders import Extender
+from mooring_lab.cluster.scheduler.selection import Profile
 
 
 def taints(cluster, node):
@@ -437,7 +437,7 @@ def test_tidb_operator_hands_a_store_over_by_annotation():
 
 def test_an_upgrade_of_tikv_ends_evictions_that_others_began():
     """After Upgrade → Normal no evict-leader scheduler is left, whoever added it."""
-    from mooring.sandbox.pd import requests
+    from mooring_lab.cluster.pd import requests
 
     cluster, pd = with_pd()
     requests.add_evict_leader(pd.server, pd.store_of("demo-tikv-0").id)

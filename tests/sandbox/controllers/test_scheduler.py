@@ -2,12 +2,12 @@
 
 import pytest
 
+from mooring.clients.wire.quantity import milli, whole
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.scheduler.extenders import Extender
-from mooring.sandbox.scheduler.quantity import milli, whole
-from mooring.sandbox.scheduler.selection import Profile, nodes_to_find
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.cluster.scheduler.extenders import Extender
+from mooring_lab.cluster.scheduler.selection import Profile, nodes_to_find
 
 
 def pod(name, *, labels=None, cpu="100m", memory="128Mi", namespace="default", **spec):
@@ -150,6 +150,40 @@ def test_hard_topology_spread_keeps_the_skew():
     cluster.run_until_stable()
     racks = [node[:2] for node in cluster.nodes_of("default", "web").values()]
     assert sorted(racks.count(r) for r in set(racks)) == [2, 2, 3]
+
+
+def test_a_lost_zone_keeps_its_replacements_pending():
+    """O4: pods that are leaving do not count for spread, and a tainted zone still is a domain (`nodeTaintsPolicy`), so
+    what a hard spread over zones loses with one of them stays Pending until its nodes are gone."""
+    cluster = Cluster(seed=5)
+    for zone in "xyz":
+        cluster.add_node(f"n-{zone}", cpu="8", labels={"topology.kubernetes.io/zone": zone})
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+
+    def make(name, **more):
+        return pod(name, labels={"app": "web"}, topologySpreadConstraints=[rule | more])
+
+    put(cluster, *[make(f"web-{n}") for n in range(6)])
+    lost = [f"web-{n}" for n in range(6) if where(cluster, f"web-{n}") == "n-z"]
+    assert len(lost) == 2
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    cluster.store.mutate(Kind.NODE, "", "n-z", lambda node: node | {"spec": node["spec"] | {"taints": [taint]}})
+    for name in lost:
+        cluster.store.mutate(
+            Kind.POD, "default", name, lambda one: one | {"metadata": one["metadata"] | {"finalizers": ["a/b"]}}
+        )
+        cluster.store.delete(Kind.POD, "default", name)
+    put(cluster, make("again"), make("stands-aside", nodeTaintsPolicy="Honor"))
+    assert where(cluster, "again") == ""
+    assert where(cluster, "stands-aside") in {"n-x", "n-y"}
+    cluster.store.delete(Kind.NODE, "", "n-z")
+    cluster.run_for(30)
+    assert where(cluster, "again") in {"n-x", "n-y"}
 
 
 def test_replicas_spread_without_being_told():
@@ -334,7 +368,7 @@ def test_an_extender_may_steer_preemption():
 
 def test_incremental_books_equal_a_rebuild():
     """After a busy scenario the scheduler's running totals equal those of a scheduler that starts now."""
-    from mooring.sandbox.scheduler.scheduler import Scheduler
+    from mooring_lab.cluster.scheduler.scheduler import Scheduler
 
     cluster = Cluster(seed=8)
     cluster.add_nodes(6)
@@ -356,9 +390,18 @@ def test_incremental_books_equal_a_rebuild():
 
 @pytest.mark.parametrize(
     ("text", "thousandths"),
-    [("1", 1000), ("250m", 250), ("1.5", 1500), ("2k", 2_000_000), ("1Ki", 1_024_000), (2, 2000)],
+    [
+        ("1", 1000),
+        ("250m", 250),
+        ("1.5", 1500),
+        ("2k", 2_000_000),
+        ("16.1", 16_100),
+        ("1.5m", 2),
+        ("1Ki", 1_024_000),
+        (2, 2000),
+    ],
 )
 def test_quantities(text, thousandths):
-    """Quantities read as Kubernetes writes them."""
+    """Quantities read as Kubernetes writes them: "16.1" is no thousandth more, and "1.5m" is rounded up."""
     assert milli(text) == thousandths
     assert whole("1500m") == 2

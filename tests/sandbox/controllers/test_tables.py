@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.sandbox.controllers.podstate import with_meta, with_spec
-from mooring.sandbox.nodes import node_object
-from mooring.sandbox.scheduler.classes import ClassTable
-from mooring.sandbox.scheduler.constraints import points, sibling_penalties
-from mooring.sandbox.scheduler.needs import parse_needs
-from mooring.sandbox.scheduler.snapshot import PodUse, SchedulerSnapshot
+from mooring_lab.cluster.controllers.podstate import with_meta, with_spec
+from mooring_lab.cluster.nodes import node_object
+from mooring_lab.cluster.scheduler.classes import ClassTable
+from mooring_lab.cluster.scheduler.constraints import points, sibling_penalties
+from mooring_lab.cluster.scheduler.needs import parse_needs
+from mooring_lab.cluster.scheduler.snapshot import PodUse, SchedulerSnapshot
 
 PREFER_SPOT = {
     "nodeAffinity": {

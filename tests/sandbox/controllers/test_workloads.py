@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.workloads.victims import DELETION_COST, rank
-from mooring.sandbox.kubelet import FAIL, KubeletPace
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.cluster.controllers.workloads.replicaset import DELETION_COST, rank
+from mooring_lab.cluster.kubelet import FAIL, KubeletPace
 
 
 @pytest.fixture
@@ -390,7 +390,7 @@ def test_one_seed_one_story():
 SCRIPT = """
 import hashlib
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.cluster import Cluster
 c = Cluster(seed=4)
 c.add_nodes(6)
 c.deployment("shop", "web", 12)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mooring.sandbox.apiserver.api import SandboxKubeApi
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.clock import Timeline, run_virtual
+from mooring_lab.cluster.apiserver.api import SandboxKubeApi
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline, run_virtual
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import msgspec
 
 from mooring.clients.ports import PortError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.apiserver.faults import FaultRates
-from mooring.sandbox.clock import run_virtual
-from mooring.sandbox.cluster import Cluster
+from mooring_lab.cluster.apiserver.faults import FaultRates
+from mooring_lab.cluster.clock import run_virtual
+from mooring_lab.cluster.cluster import Cluster
 
 
 def play(seed: int) -> list[str]:

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.apiserver.server import HEARD
-from mooring.sandbox.clock import WallDriver
+from mooring_lab.cluster.apiserver.server import HEARD
+from mooring_lab.cluster.clock import WallDriver
 from tests.sandbox.certificates import make_certificates
 
 URL = "https://127.0.0.1:9443/admit/pods"

@@ -6,8 +6,8 @@ import pytest
 
 from mooring.clients.ports import ConflictError, RefusedError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.http.applied import Applied
+from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.http.applied import Applied
 
 
 class Bench:

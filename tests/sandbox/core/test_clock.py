@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mooring.core.model.times import rfc3339
-from mooring.sandbox.clock import StuckError, Timeline, TimelineClock, WallDriver, parse_rfc3339, run_virtual
+from mooring_lab.cluster.clock import StuckError, Timeline, TimelineClock, WallDriver, parse_rfc3339, run_virtual
 
 
 def test_ties_fire_in_the_order_they_were_set():

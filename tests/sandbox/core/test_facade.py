@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.clock import WallDriver
-from mooring.sandbox.http.facade import Facade
-from mooring.sandbox.http.tables import duration
+from mooring_lab.cluster.clock import WallDriver
+from mooring_lab.cluster.http.facade import Facade
+from mooring_lab.cluster.http.tables import duration
 from tests.sandbox.certificates import make_certificates
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from mooring.clients.ports import ConflictError, NotFoundError, ThrottledError, UnansweredError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.apiserver.api import SandboxKubeApi
-from mooring.sandbox.apiserver.faults import Fault, FaultRates
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.clock import Timeline, run_virtual
+from mooring_lab.cluster.apiserver.api import SandboxKubeApi
+from mooring_lab.cluster.apiserver.faults import Fault, FaultRates
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline, run_virtual
 
 MAP = {"metadata": {"name": "x", "namespace": "default"}, "data": {"a": "1"}}
 

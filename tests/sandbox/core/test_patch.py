@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.clients.ports import PatchType, RefusedError
-from mooring.sandbox.apiserver.patch import PatchError, apply_patch, json_patch, merge_patch, strategic_patch
+from mooring_lab.cluster.apiserver.patch import PatchError, apply_patch, json_patch, merge_patch, strategic_patch
 
 names = st.sampled_from(["a", "b", "c/d", "e~f"])
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"])

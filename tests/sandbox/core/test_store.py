@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mooring.clients.ports import ConflictError, PortError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.apiserver.store import ObjectStore
-from mooring.sandbox.clock import Timeline
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["", "n1", "n2"])

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
 
 
 @pytest.fixture

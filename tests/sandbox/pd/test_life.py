@@ -3,8 +3,11 @@
 import pytest
 
 from mooring.clients.ports import NotFoundError, UnansweredError
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.pd import SandboxPd
+from mooring.core.model.tidb import TidbCluster
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.pd import SandboxPd
+
+TC = TidbCluster("default", "demo", "u", "1")
 
 
 def leaders(pd):
@@ -200,9 +203,9 @@ def test_pod_deleted_without_leaders_is_none(make_pd, look, timeline):
     timeline.run_for(20)
     pd.pod_gone("demo-tikv-0")
     timeline.run_for(45)
-    assert look(pd.observe()).store_of("demo-tikv-0").state == "Disconnected"
+    assert look(pd.observe()).store_of(TC, "demo-tikv-0").state == "Disconnected"
     pd.pod_ready("demo-tikv-0")
-    assert look(pd.observe()).store_of("demo-tikv-0").state == "Up"
+    assert look(pd.observe()).store_of(TC, "demo-tikv-0").state == "Up"
     assert pd.interruptions == []
 
 
@@ -227,11 +230,11 @@ def test_silent_store_still_leads(make_pd, look, timeline):
     pd = make_pd()
     pd.silence("demo-tikv-0")
     timeline.run_for(60)
-    store = look(pd.observe()).store_of("demo-tikv-0")
+    store = look(pd.observe()).store_of(TC, "demo-tikv-0")
     assert (store.state, store.leader_count) == ("Disconnected", 10) and truth(pd)[1] == 10
     pd.silence("demo-tikv-0", silent=False)
     timeline.run_for(1)
-    assert look(pd.observe()).store_of("demo-tikv-0").state == "Up"
+    assert look(pd.observe()).store_of(TC, "demo-tikv-0").state == "Up"
     assert pd.interruptions == []
 
 

@@ -125,7 +125,7 @@ def test_restart_forgets_operators_and_tikv_does_not(make_pd, look, timeline):
 
 def test_offline_store_is_emptied_and_buried(make_pd, timeline, look):
     """A store taken offline loses its peers one by one and is a Tombstone when none is left; PD then lists it no more."""
-    from mooring.sandbox.pd import requests
+    from mooring_lab.cluster.pd import requests
 
     pd = make_pd(stores=4, regions=20)
     assert requests.take_offline(pd.server, 4).status == 200

@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from mooring.sandbox.clock import Timeline, WallDriver
-from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.sandbox.pd.http import pd_app
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.pd import PdSettings, SandboxPd
+from mooring_lab.cluster.pd.http import pd_app
 
 RECORDING = Path(__file__).parent / "recordings" / "pd-8.5.7-walk.jsonl"
 #: Of an operator's print: when, and the region's epoch.

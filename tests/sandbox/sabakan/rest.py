@@ -14,11 +14,9 @@ import msgspec
 from aiohttp import web
 
 from mooring.core.model.machine import MachineState
-from mooring.sandbox.sabakan import ForbiddenError, SandboxSabakan
-from mooring.sandbox.sabakan.graphql import stamp
-from mooring.sandbox.sabakan.http import sabakan_app
-from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sandbox.sabakan.registry import RegisteredMachine
+from mooring_lab.cluster.sabakan import ForbiddenError, SandboxSabakan
+from mooring_lab.cluster.sabakan.http import sabakan_app, stamp
+from mooring_lab.cluster.sabakan.registry import Ipam, RegisteredMachine
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STATUS = {"not-found": 404, "conflict": 409, "invalid": 400}

@@ -4,12 +4,12 @@ import pytest
 from aiohttp import web
 
 from mooring.clients.ports import NotFoundError, PortError, RefusedError
-from mooring.clients.sabakan.client import Sabakan
+from mooring.clients.registry.sabakan.client import Sabakan
 from mooring.core.model.machine import MachineState as S
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.sabakan import SandboxSabakan
-from mooring.sandbox.sabakan.http import sabakan_app
-from mooring.sandbox.sabakan.ipam import Ipam
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.sabakan import SandboxSabakan
+from mooring_lab.cluster.sabakan.http import sabakan_app
+from mooring_lab.cluster.sabakan.registry import Ipam
 
 
 def sandbox():

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import socket
 from pathlib import Path
@@ -11,12 +10,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from mooring.lab.binaries import cache_dir, release
-from mooring.lab.pki import Authority
-from mooring.lab.processes import Processes, Server
-from mooring.lab.sabakan import sabakan, sabakan_url
-from mooring.sandbox.clock import Timeline
-from mooring.sandbox.sabakan import SandboxSabakan
+from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.sabakan import SandboxSabakan
+from mooring_lab.control.binaries import find, optional, release
+from mooring_lab.control.pki import Authority
+from mooring_lab.control.processes import Processes, Server
+from mooring_lab.control.servers import NO_SABAKAN, sabakan, sabakan_url
 from tests.sandbox.sabakan.rest import rest_app
 
 RECORDING = Path(__file__).parent / "recordings" / "sabakan-3.1.9.txt"
@@ -94,10 +93,10 @@ async def test_sandbox_speaks_as_recorded():
 @pytest.mark.e2e
 async def test_real_sabakan_still_speaks_as_recorded(tmp_path):
     """The recording itself is true: a real sabakan answers the same walk the same way."""
-    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "sabakan"
-    etcd = next((p for p in (program.parent / "etcd", cache_dir(release()) / "etcd") if p.is_file()), None)
-    if not program.is_file() or etcd is None:
-        pytest.skip("sabakan is not in MOORING_BIN_DIR (or etcd nowhere): the sandbox's sabakan was asked instead")
+    program = optional("sabakan")
+    if program is None:
+        pytest.skip(NO_SABAKAN)
+    etcd = find(release())["etcd"]
     with running(program, etcd, tmp_path) as url:
         await compare(url)
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from mooring.capabilities.balance import BalancePolicy, foreign
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import live_settings
 from mooring.process.settings.config import Config
-from mooring.sandbox.pd import SandboxPd
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.pd import SandboxPd
+from mooring_lab.stage.rig import Rig
 
 NAMESPACE, NAME = "tidb", "demo"
 #: What may be under way on one store.
@@ -33,7 +35,7 @@ class ScaleOutScenario:
         self.stores = stores
         self.regions = regions
         self.seed = seed
-        self.policy = policy or BalancePolicy()
+        self.policy = msgspec.structs.replace(policy or BalancePolicy(), clusters=("*",))
         #: The most that was under way on one store at any one moment, by the steps that PD was running: of ours, and
         #: with all others. A PD that restarts has forgotten its pauses and balances by itself until paused again.
         self.peak = self.peak_of_all = 0

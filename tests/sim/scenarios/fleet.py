@@ -16,13 +16,13 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY
 from mooring.process.settings.config import Config
-from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.podstate import with_spec
-from mooring.sandbox.sabakan import SandboxSabakan
-from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sim.environment import Environment
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import (
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.cluster.controllers.podstate import with_spec
+from mooring_lab.cluster.sabakan import SandboxSabakan
+from mooring_lab.cluster.sabakan.registry import Ipam
+from mooring_lab.stage.environment import Environment
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.fleet import (
     cordoned,
     marks_left,
     pods_on,

@@ -9,10 +9,10 @@ from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import RESERVED_TAINT
 from mooring.process.settings.config import Config
-from mooring.sandbox.controllers.manifests import pod_template
-from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.home import TOLERATION, ask_mooring
+from mooring_lab.cluster.controllers.manifests import pod_template
+from mooring_lab.cluster.controllers.tidb.manifests import tidb_cluster
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.home import TOLERATION, ask_mooring
 
 NAMESPACE, NAME = "tidb", "demo"
 

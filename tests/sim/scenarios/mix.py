@@ -9,8 +9,8 @@ from typing import Any
 from mooring.capabilities.mix.labels import CUSTOM, REBALANCE
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import (
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.mix import (
     NAMESPACE,
     admitting,
     given,

@@ -8,8 +8,8 @@ from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
 from mooring.process.settings.config import Config
-from mooring.sandbox.pd import SandboxPd
-from mooring.sim.rig import Rig
+from mooring_lab.cluster.pd import SandboxPd
+from mooring_lab.stage.rig import Rig
 
 NAMESPACE, NAME = "tidb", "demo"
 
@@ -61,13 +61,13 @@ class RestartScenario:
         }
 
     def left_overs(self, rig: Rig) -> list[str]:
-        """Marks, status entries and evict-leader schedulers that should be gone."""
+        """Marks, finalizers and evict-leader schedulers that should be gone."""
         tc = rig.cluster.store.get(Kind.TIDB_CLUSTER, NAMESPACE, NAME)
         found = []
         if HANDOFF in tc["metadata"].get("annotations", {}):
             found.append(f"mark {tc['metadata']['annotations'][HANDOFF]}")
-        if tc.get("status", {}).get("tikv", {}).get("evictLeaderStatus"):
-            found.append("an entry in status.tikv.evictLeaderStatus")
+        if HANDOFF in (tc["metadata"].get("finalizers") or ()):
+            found.append("the finalizer")
         if self.pd(rig).server.evict_list():
             found.append(f"evict-leader schedulers {self.pd(rig).server.evict_list()}")
         return found

@@ -11,7 +11,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- define "mooring.features" -}}
 {{- $on := list -}}
-{{- range $name, $enabled := .Values.features }}{{ if $enabled }}{{ $on = append $on (printf "%s=true" $name) }}{{ end }}{{ end -}}
+{{- range $name, $enabled := .Values.features }}{{ if $enabled }}{{ $on = append $on (printf "%s=%v" $name $enabled) }}{{ end }}{{ end -}}
 {{- join "," $on -}}
 {{- end }}
 {{- define "mooring.image" -}}

@@ -1,7 +1,7 @@
 """Balance: schedulers that decide where regions and their leaders belong, and drive a PD.
 
 `Balance` is the capability; `Summary`, `Influence`, `Picture` and `propose` are for code that asks the schedulers
-about a cluster of their own (the simulation behind `mooring balance compare`).
+about a cluster of their own (the comparison in `bench/regions`).
 """
 
 from mooring.capabilities.balance.capability import Balance

@@ -5,7 +5,7 @@ paused meanwhile. What the queue releases goes to PD's operators API (`driving`)
 (`foreign`). There are no marks: PD keeps these operators, so they are recovered from PD.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,12 +14,14 @@ import msgspec
 
 from mooring.capabilities.balance import drive, foreign, pause
 from mooring.capabilities.balance.book import RANGE, Book, RegionBooks
+from mooring.capabilities.balance.drive import RegionPayload, region_payload
 from mooring.capabilities.balance.influence import Influence
 from mooring.capabilities.balance.picture import Picture
 from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA, BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.core.model.cluster import Key
 from mooring.core.model.decision import (
+    PD_NOT_SEEN,
     Evaluation,
     Line,
     NextStep,
@@ -30,15 +32,16 @@ from mooring.core.model.decision import (
     Verdict,
     Withdrawal,
 )
-from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
-from mooring.core.model.instructions import Instruction, ReadRegions
+from mooring.core.model.events import Change, OperatorChanged, PdLost, PdSeen, RegionsSeen, Trigger
+from mooring.core.model.instructions import HarmlessWrite, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import PdOperator, PdView
-from mooring.core.queue import Queue, Settings, region_claims, region_operator
+from mooring.core.model.tidb import PdOperator, PdView, TidbCluster
+from mooring.core.queue import QueueRead, Settings, region_claims, region_operator
 from mooring.core.queue.config import REGION_SCHEDULERS
 from mooring.core.world.index import Index
+from mooring.core.world.members import sharing_pd
 from mooring.core.world.read import WorldRead
 
 PAUSE = "pause/"
@@ -62,6 +65,7 @@ class Notes(msgspec.Struct, frozen=True):
 class Balance:
     name = "balance"
     sources = frozenset(REGION_SCHEDULERS)
+    remembered = (Notes,)
 
     policy: BalancePolicy = field(default_factory=BalancePolicy)
 
@@ -73,8 +77,8 @@ class Balance:
                 yield from (str(key), f"{PAUSE}{key}")
             case RegionsSeen(cluster=key):
                 yield str(key)
-            case OperatorEnded(operator=operator):
-                yield operator.args["cluster"]
+            case OperatorChanged(operator=operator):
+                yield operator.payload.cluster
 
     def keys(self, world: WorldRead) -> Iterable[str]:
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
@@ -85,7 +89,7 @@ class Balance:
     def indexes(self) -> tuple[Index, ...]:
         return (RegionBooks(self.policy),)
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: Any, now: float) -> Evaluation:
+    def evaluate(self, key: str, world: WorldRead, queue: QueueRead, notes: Any, now: float) -> Evaluation:
         namespace, _, name = key.removeprefix(PAUSE).partition("/")
         cluster = Key(namespace, name)
         tc, lost = world.tidb_cluster(cluster), world.pd_lost(cluster)
@@ -94,18 +98,27 @@ class Balance:
             return Evaluation(
                 withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone"))
             )
-        too_many = self._too_many(cluster, world, now)
+        too_many, sharing = self._too_many(cluster, world, now), sharing_pd(world, cluster)
+        left = None if view is None else _left_to_others(tc, view, sharing)
+        left_to_pd = pause.left_to_pd(tc, self.policy, sharing)
         if key.startswith(PAUSE):
-            released = "released" if pause.is_released(tc) else "too many regions" if too_many else ""
+            released = left_to_pd or ("too many regions" if too_many else "")
+            released = released or (left.detail if left is not None else "")
             return pause.evaluate(self.policy, tc, view, seen_at, notes, now, released)
-        if pause.is_released(tc):
-            return Evaluation(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
+        if left_to_pd:
+            return Evaluation(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, left_to_pd)))
         if view is None:
-            waiting_on = Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+            waiting_on = lost or PD_NOT_SEEN
             return Evaluation(
                 verdict=waiting_on,
                 refreshes=(PdRefresh(cluster, now + (self.policy.recheck_s if lost else 0.0)),),
                 notes=notes,
+            )
+        if left is not None:
+            return Evaluation(
+                withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, left.detail)),
+                refreshes=(PdRefresh(cluster, seen_at + self.policy.idle_s),),
+                verdict=left if left.state is State.REFUSED else None,
             )
         book = world.index(RegionBooks).of(cluster)
         if too_many is not None:
@@ -119,7 +132,7 @@ class Balance:
         return self._evaluate(cluster, book, view, seen_at, queue, notes, now)
 
     def _evaluate(
-        self, cluster: Key, book: Book, view: PdView, seen_at: float, queue: Queue, notes: Notes | None, now: float
+        self, cluster: Key, book: Book, view: PdView, seen_at: float, queue: QueueRead, notes: Notes | None, now: float
     ) -> Evaluation:
         notes = notes or Notes(now)
         other_operators = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
@@ -146,9 +159,9 @@ class Balance:
 
     def _reads(
         self, book: Book, cluster: Key, view: PdView, since: float, now: float
-    ) -> tuple[tuple[Instruction, ...], float]:
+    ) -> tuple[tuple[HarmlessWrite, ...], float]:
         """Which regions to read now, and when the next range is due."""
-        reads: list[Instruction] = []
+        reads: list[HarmlessWrite] = []
         due = book.read_at(view, since)
         if due <= now:
             reads.append(ReadRegions(cluster=cluster, start_key=book.cursor, limit=RANGE))
@@ -186,7 +199,7 @@ class Balance:
             return None
         return Verdict(State.WAITING, Reason.PD_UNSURE, "PD's own schedulers are not paused yet")
 
-    def _unfit(self, book: Book, cluster: Key, queue: Queue, now: float) -> Iterator[Withdrawal]:
+    def _unfit(self, book: Book, cluster: Key, queue: QueueRead, now: float) -> Iterator[Withdrawal]:
         """Waiting operators to a store that no longer takes them, which would first wait for running ones to end; and
         those on a region that PD works on by itself: they are evaluated again anyway."""
         for operator in _waiting_of(queue, cluster):
@@ -200,7 +213,7 @@ class Balance:
         return book.repairs(now) if self.policy.repairs_first and REPLICA not in self.policy.sources else ""
 
     def _propose(
-        self, book: Book, other_operators: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
+        self, book: Book, other_operators: Iterable[PdOperator], cluster: Key, queue: QueueRead, turn: int, now: float
     ) -> Iterator[Operator]:
         rooms = self._rooms(book, queue, cluster, now)
         if not any(rooms.values()):
@@ -211,16 +224,13 @@ class Balance:
         for proposal in propose_all(picture, rooms):
             operator = operator_of(proposal, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[proposal.move.regions[0]]
-            args = {
-                "cluster": str(cluster),
-                "version": str(region.version),
-                "leader": str(region.leader_store),
-                "proposed": str(now),
-            }
+            payload = RegionPayload(
+                cluster=str(cluster), version=region.version, leader=region.leader_store, proposed_at=now
+            )
             # Its time is kept by `drive`: only PD's list says when its room is free.
-            yield msgspec.structs.replace(operator, args=args, quota=str(cluster), timeout_s=None)
+            yield msgspec.structs.replace(operator, payload=payload, quota=str(cluster), timeout_s=None)
 
-    def _rooms(self, book: Book, queue: Queue, cluster: Key, now: float) -> Mapping[str, int]:
+    def _rooms(self, book: Book, queue: QueueRead, cluster: Key, now: float) -> Mapping[str, int]:
         """How many more of this cluster each scheduler may have waiting: clusters do not share caps."""
         rooms = {}
         repairing = self._pd_repairs(book, now)
@@ -233,15 +243,15 @@ class Balance:
             )
         return rooms
 
-    def _is_ours(self, operator: PdOperator, cluster: Key, queue: Queue) -> bool:
+    def _is_ours(self, operator: PdOperator, cluster: Key, queue: QueueRead) -> bool:
         """Charged already as an operator. One that was read back without its region is charged as a fact as well: of
         the two the larger counts, and the fact knows who leads it."""
         holder = queue.holder(region_claims((operator.region_id,), str(cluster))[0])
-        return holder is not None and queue.is_running(holder.id) and "resumed" not in holder.args
+        return holder is not None and queue.is_running(holder.id) and not region_payload(holder).resumed
 
     # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
 
-    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: QueueRead, now: float) -> NextStep:
         operator = running.operator
         book = world.index(RegionBooks).of(drive.cluster_of(operator))
         return drive.next_step(running, world, book, self.policy, now, self._obstacle(operator, book, world, now))
@@ -253,26 +263,30 @@ class Balance:
         tc, view = world.tidb_cluster(cluster), world.pd(cluster)
         if tc is None or view is None:
             return "the TidbCluster is gone" if tc is None else "PD has not been looked at yet"
-        if pause.is_released(tc):
-            return "released to PD"
+        left_to_pd = pause.left_to_pd(tc, self.policy, sharing_pd(world, cluster))
+        if left_to_pd:
+            return left_to_pd
         obstacle = self._too_many(cluster, world, now) or self._not_aside(book, view, now)
         if obstacle is not None:
             return obstacle.detail
         if operator.source == BALANCE_REGION and (repairs := self._pd_repairs(book, now)):
             return repairs
         since = book.aside_since or 0.0
-        return (
-            "" if float(operator.args.get("proposed", "0")) >= since else "PD balanced by itself since it was proposed"
-        )
+        return "" if region_payload(operator).proposed_at >= since else "PD balanced by itself since it was proposed"
 
-    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterator[Line]:
         """What PD was told to leave alone: regions that must not move; and what is waited for."""
         kind, _, rest = subject.partition("/")
         namespace, _, name = rest.partition("/")
         if kind != "cluster" or not world.is_on(self.name):
             return
         cluster = Key(namespace, name)
-        view = world.pd(cluster)
+        view, tc = world.pd(cluster), world.tidb_cluster(cluster)
+        if tc is not None and pause.left_to_pd(tc, self.policy, sharing_pd(world, cluster)) == pause.NOT_NAMED:
+            yield Line("now", pause.NOT_NAMED)
+            command = f"kubectl -n {namespace} annotate tc {name} {pause.BALANCE_ANNOTATION}={pause.TAKEN}"
+            yield Line("to change", f"name it   {command}")
+            return
         if repairs := self._pd_repairs(world.index(RegionBooks).of(cluster), now):
             yield Line("now", f"{repairs}: no region is balanced meanwhile")
         denied = view.placement.denied if view is not None and view.placement is not None else ()
@@ -282,11 +296,16 @@ class Balance:
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[ReadBack]:
+    def recover(self, world: WorldRead, queue: QueueRead, now: float) -> Iterator[ReadBack]:
         if not world.is_on(self.name):
             return  # switched off, it treats no operator as its own
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
             view = world.pd(tc.key)
+            sharing = sharing_pd(world, tc.key)
+            if min((one.key for one in sharing), default=tc.key) != tc.key:
+                continue  # read back once, by the first of those that share this PD
+            if pause.left_to_pd(tc, self.policy, sharing) == pause.NOT_NAMED:
+                continue  # none of its operators is ours
             for found in view.operators if view is not None else ():
                 yield partial(_read_back, found, tc.key, queue.settings, now)
 
@@ -311,12 +330,12 @@ def _read_back(found: PdOperator, cluster: Key, settings: Settings, now: float) 
     # Who leads it is not known before the regions are read: store 0 is written for that.
     cost = foreign.costs(found, settings)
     phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
-    args = {"cluster": str(cluster), "resumed": found.desc}
-    operator = msgspec.structs.replace(operator, phases=phases, args=args, quota=str(cluster), timeout_s=None)
+    payload = RegionPayload(cluster=str(cluster), resumed=found.desc)
+    operator = msgspec.structs.replace(operator, phases=phases, payload=payload, quota=str(cluster), timeout_s=None)
     yield Recovered(operator, 0, 0, now)
 
 
-def _foresee(influence: Influence, other_operators: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:
+def _foresee(influence: Influence, other_operators: Iterable[PdOperator], cluster: Key, queue: QueueRead) -> None:
     """Everything under way on this cluster's regions, ours and others'."""
     influence.add_operators(queue.operators(), f"region/{cluster}/")
     for other in other_operators:
@@ -324,13 +343,29 @@ def _foresee(influence: Influence, other_operators: Iterable[PdOperator], cluste
             influence.add((other.region_id,), foreign.steps_of(other))
 
 
-def _waiting_of(queue: Queue, cluster: Key) -> Iterator[Operator]:
+def _waiting_of(queue: QueueRead, cluster: Key) -> Iterator[Operator]:
     for operator in list(queue.operators()):
-        ours = operator.source in Balance.sources and operator.args.get("cluster") == str(cluster)
+        ours = operator.source in Balance.sources and operator.payload.cluster == str(cluster)
         if ours and not queue.is_running(operator.id):
             yield operator
 
 
-def _waiting(queue: Queue, cluster: Key, reason: Reason, detail: str) -> Iterator[Withdrawal]:
+def _waiting(queue: QueueRead, cluster: Key, reason: Reason, detail: str) -> Iterator[Withdrawal]:
     for operator in _waiting_of(queue, cluster):
         yield Withdrawal(operator.id, reason, detail)
+
+
+def _left_to_others(tc: TidbCluster, view: PdView, sharing: Sequence[TidbCluster]) -> Verdict | None:
+    """One PD is balanced once: of the TidbClusters that share it by the first, and not at all where it has stores of
+    another Kubernetes cluster, whose members and balancer cannot be seen from here. None: by this one."""
+    first = min((one.key for one in sharing), default=tc.key)
+    if first != tc.key:
+        return Verdict(State.WAITING, Reason.BALANCE, f"its PD is balanced as that of {first}")
+    known = {(one.namespace, one.name) for one in sharing or (tc,)}
+    domains = {one.cluster_domain for one in sharing or (tc,)}
+    for store in view.stores:
+        cluster = store.pod_name.rpartition("-")[0].removesuffix("-tikv").removesuffix("-tiflash")
+        if store.namespace and ((store.namespace, cluster) not in known or store.domain not in domains):
+            detail = f"PD has store {store.id} at {store.address}, of no TidbCluster here: PD balances by itself"
+            return Verdict(State.REFUSED, Reason.NOT_MANAGED, detail)
+    return None

@@ -19,9 +19,9 @@ from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
-from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdOperator, Region
 from mooring.core.queue.costs import timeout_s
@@ -29,6 +29,23 @@ from mooring.core.world.read import WorldRead
 
 TRIES: Final = 2
 _RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
+
+
+class RegionPayload(Payload, frozen=True, gc=False, kw_only=True):
+    """A move of a region, as it was when it was proposed."""
+
+    version: int = 0
+    #: The store that led it; None: not known.
+    leader: int | None = None
+    proposed_at: float = 0.0
+    #: What PD calls it, where it was read back from PD.
+    resumed: str = ""
+
+
+def region_payload(operator: Operator) -> RegionPayload:
+    """An operator that names no more than its cluster knows nothing of the region."""
+    payload = operator.payload
+    return payload if isinstance(payload, RegionPayload) else RegionPayload(cluster=payload.cluster)
 
 
 class _Drive:
@@ -49,7 +66,7 @@ class _Drive:
         running, notes = self._running, self.notes
         if running.acted_at or "begun" in notes:
             return running.acted_at or notes["begun"]
-        if "resumed" in self._operator.args:
+        if region_payload(self._operator).resumed:
             notes["begun"] = running.promoted_at
         elif 0.0 < notes.get("asked", 0.0) < seen_at and self._listed() is not None:
             notes["begun"] = notes["asked"]  # asked for without an answer, and now PD lists it
@@ -103,7 +120,7 @@ class _Drive:
         involved = (*_receivers(operator.steps), *_receivers(foreign.steps_of(listed)))
         dead = next((store for store in involved if not _is_up(self._book.summary, store)), None)
         answered = "canceled" in notes and running.acted_at >= notes["canceled"]
-        if not (late or dead) or answered or "resumed" in operator.args:
+        if not (late or dead) or answered or region_payload(operator).resumed:
             return ()
         notes["canceled"] = self._now
         if dead is not None:
@@ -133,7 +150,7 @@ def next_step(
     if lost and world.tidb_cluster(cluster) is None:
         return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, "the TidbCluster and its PD are gone"))
     if view is None or seen_at is None:
-        waiting_on = Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+        waiting_on = lost or PD_NOT_SEEN
         return NextStep(
             step=running.step, waiting_on=waiting_on, refreshes=(PdRefresh(cluster, now + policy.recheck_s),)
         )
@@ -157,7 +174,7 @@ def next_step(
 
 
 def cluster_of(operator: Operator) -> Key:
-    namespace, _, name = operator.args["cluster"].partition("/")
+    namespace, _, name = operator.payload.cluster.partition("/")
     return Key(namespace, name)
 
 
@@ -200,8 +217,8 @@ def _is_up(summary: Summary, store: int) -> bool:
 
 def is_it(operator: Operator, listed: PdOperator) -> bool:
     """Is what PD lists for its region the one that we asked for? By the API it came in by, and by what it does."""
-    if "resumed" in operator.args:
-        return listed.desc == operator.args["resumed"]
+    if region_payload(operator).resumed:
+        return listed.desc == region_payload(operator).resumed
     theirs = foreign.steps_of(listed)
     if listed.desc != foreign.DESC_OF[body_of(operator)["name"]] or not set(_receivers(theirs)).issuperset(
         _receivers(operator.steps)
@@ -241,7 +258,7 @@ def hindrance(operator: Operator, summary: Summary) -> str:
     region = summary.regions.get(region_of(operator))
     if region is None or not region.leader_store:
         return "the region is gone" if region is None else "the region has no leader now"
-    if operator.args.get("leader", str(region.leader_store)) != str(region.leader_store):
+    if region_payload(operator).leader not in {None, region.leader_store}:
         return f"store {region.leader_store} leads the region now: it would cost another store than was charged"
     away = unfit(operator, summary)
     if away:
@@ -287,7 +304,7 @@ def _done(operator: Operator, region: Region) -> int:
             case StepKind.TRANSFER_LEADER:
                 done = region.leader_store == step.to_store
             case StepKind.SPLIT_REGION:
-                done = region.version > int(operator.args.get("version", "0"))
+                done = region.version > region_payload(operator).version
             case _:
                 done = False
         if not done:

@@ -11,6 +11,7 @@ before is among the operators of that look, and nothing comes after it until the
 """
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, BalancePolicy
@@ -19,9 +20,12 @@ from mooring.core.model.decision import Evaluation, PdRefresh
 from mooring.core.model.instructions import PausePdScheduler
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdPause, PdView, TidbCluster
 
-#: On a TidbCluster: `released` leaves its regions to PD.
+#: On a TidbCluster: `true` names it, so that Mooring balances it; `released` leaves its regions to PD in any case.
 BALANCE_ANNOTATION: Final = "mooring.dev/balance"
 RELEASED: Final = "released"
+TAKEN: Final = "true"
+#: Why an unnamed cluster is left to PD.
+NOT_NAMED: Final = "balance names it nowhere, so PD balances by itself"
 #: Whose work we do. PD's hot scheduler moves peers as well as leaders, so it is never paused.
 PD_SCHEDULERS: Final = {BALANCE_LEADER: "balance-leader-scheduler", BALANCE_REGION: "balance-region-scheduler"}
 
@@ -30,8 +34,18 @@ def schedulers_of(sources: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(PD_SCHEDULERS[s] for s in sources if s in PD_SCHEDULERS))
 
 
-def is_released(tc: TidbCluster) -> bool:
-    return tc.annotations.get(BALANCE_ANNOTATION) == RELEASED
+def left_to_pd(tc: TidbCluster, policy: BalancePolicy, sharing: Iterable[TidbCluster]) -> str:
+    """Why its regions are PD's alone: a person said so, or nobody has named it, or any that shares its PD (T12). "":
+    they are Mooring's to balance."""
+    on_it = (tc, *sharing)
+    if any(one.annotations.get(BALANCE_ANNOTATION) == RELEASED for one in on_it):
+        return "released to PD"
+    return "" if any(_named(one, policy) for one in on_it) else NOT_NAMED
+
+
+def _named(tc: TidbCluster, policy: BalancePolicy) -> bool:
+    annotated = tc.annotations.get(BALANCE_ANNOTATION)
+    return annotated == TAKEN or any(fnmatchcase(str(tc.key), pattern) for pattern in policy.clusters)
 
 
 def left_s(view: PdView, policy: BalancePolicy) -> float | None:

@@ -4,7 +4,9 @@ from typing import Final
 
 import msgspec
 
-from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import driver_of
 from mooring.core.world.members import tidb_member
 from mooring.core.world.read import WorldRead
 
@@ -25,6 +27,15 @@ def component_of(pod: Pod, world: WorldRead) -> Component | None:
 
 
 def is_handed_over(pod: Pod, world: WorldRead) -> bool:
-    """A member of TiKV or PD: handoff takes its leaders off and deletes it, no other capability does."""
+    """A member of TiKV, of PD or of a system with leaders: handoff takes its leaders off and deletes it, no other
+    capability does."""
     found = component_of(pod, world)
-    return found is not None and found.name in HANDED_OVER
+    return found.name in HANDED_OVER if found is not None else led_set(pod, world) is not None
+
+
+def led_set(pod: Pod, world: WorldRead) -> Workload | None:
+    """The StatefulSet whose members have leaders, as its annotation says (L1); None: this is no such member."""
+    if pod.owner is None or pod.owner.kind != Kind.STATEFUL_SET:
+        return None
+    workload = world.workload_of(pod)
+    return workload if workload is not None and driver_of(workload) else None

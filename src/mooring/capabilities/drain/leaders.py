@@ -2,14 +2,16 @@
 
 from typing import Final
 
-from mooring.capabilities.drain.component import component_of
+from mooring.capabilities.drain.component import component_of, led_set
+from mooring.capabilities.drain.led import refused
+from mooring.capabilities.drain.readiness import subject_of
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Verdict
 from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.placement import Placement
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 #: When leaders do not move.
@@ -45,22 +47,25 @@ def _keeps_one_replica(placement: Placement) -> bool:
     return sum(rule.count for rule in placement.rules if rule.role != "learner" and not rule.is_witness) == 1
 
 
-def kept_leaders(pod: Pod, world: WorldRead, queue: Queue | None) -> Verdict | None:
-    """Why a TiKV pod that has to leave cannot, until a person acts: its leaders have nowhere to go, or stand still."""
+def kept_leaders(pod: Pod, world: WorldRead, queue: QueueRead | None) -> Verdict | None:
+    """Why a pod with leaders cannot leave until a person acts: its leaders have nowhere to go, or stand still."""
+    workload = led_set(pod, world)
+    if workload is not None:
+        return refused(workload, pod) or _standing_still(subject_of(pod), queue)
     member = component_of(pod, world)
     if member is None or member.name != "tikv" or world.pd_lost(member.cluster):
         return None
-    view = world.pd(member.cluster)
-    store = view.store_of(pod.name, pod.namespace) if view is not None else None
-    if view is None or store is None:
+    view, tc = world.pd(member.cluster), world.tidb_cluster(member.cluster)
+    store = view.store_of(tc, pod.name) if view is not None and tc is not None else None
+    if view is None or tc is None or store is None:
         return None
-    nowhere = stranded(view, store, pod.name) or _taken_off_the_others(world.tidb_cluster(member.cluster), view, store)
+    nowhere = stranded(view, store, pod.name) or _taken_off_the_others(tc, view, store)
     return nowhere or _standing_still(f"store/{member.cluster}/{store.id}", queue)
 
 
-def _taken_off_the_others(tc: TidbCluster | None, view: PdView, store: Store) -> Verdict | None:
+def _taken_off_the_others(tc: TidbCluster, view: PdView, store: Store) -> Verdict | None:
     """A person keeps leaders off the other stores. What Mooring or tidb-operator does there ends by itself."""
-    if tc is None or others_take_leaders(view, store.id) or tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
+    if others_take_leaders(view, store.id) or tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
         return None
     marks = (read_marks(tc.annotations.get(HANDOFF, "")) or {}).values()
     ours = {m.store_id for m in marks if m.evicts}
@@ -73,7 +78,7 @@ def _taken_off_the_others(tc: TidbCluster | None, view: PdView, store: Store) ->
     )
 
 
-def _standing_still(store: str, queue: Queue | None) -> Verdict | None:
-    record = queue.records.by_claim.get(store) if queue is not None else None
+def _standing_still(subject: str, queue: QueueRead | None) -> Verdict | None:
+    record = queue.record_of(subject) if queue is not None else None
     says = record.waiting_on if record is not None else None
     return says if says is not None and says.state is State.BLOCKED else None

@@ -6,11 +6,17 @@ states the same ones, so that no absence is charged twice.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.decision import Fact
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
+
+#: A pod that stopped being Ready so short a time ago may be Ready again before it could be replaced.
+_FLAP_S: Final = 5.0
+#: Members away that are named one by one.
+_MOST_NAMED: Final = 100
 
 
 def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
@@ -18,6 +24,17 @@ def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
     if not pod.ready:
         return False
     return workload.min_ready_s == 0 or pod.ready_since is None or now - pod.ready_since >= workload.min_ready_s
+
+
+def is_down(pod: Pod, workload: Workload, world: WorldRead, now: float) -> bool:
+    """It does not serve, and nothing is lost by its going. Kubernetes calls all pods of a node NotReady as soon as the
+    kubelet is silent: those may still serve, and so may one that was Ready a moment ago."""
+    if is_ready(pod, workload, now):
+        return False
+    node = world.node(pod.node)
+    if node is not None and node.ready == "Unknown":
+        return False
+    return pod.phase != "Running" or pod.ready_since is None or now - pod.ready_since >= _FLAP_S
 
 
 def active_pods(workload: Workload, world: WorldRead) -> list[Pod]:
@@ -37,12 +54,13 @@ def subject_of(pod: Pod) -> str:
     return f"pod/{pod.namespace}/{pod.name}"
 
 
-def missing_facts(workload: Workload, pods: Iterable[Pod], queue: Queue, now: float) -> Iterator[Fact]:
+def missing_facts(workload: Workload, pods: Iterable[Pod], queue: QueueRead, now: float) -> Iterator[Fact]:
     """As many as are missing, each under the name it is charged by. `pods`: the active ones, by name.
 
     - a replica that one of our running moves took away, under that move's pod: the queue takes the larger of the two;
     - one that is not Ready, under its own name;
-    - what has no pod, under the workload's.
+    - a member of a StatefulSet that has no pod, under the name the pod will have, as handoff names it;
+    - what has no pod and no name, under the workload's.
     """
     mine = tuple(pods)
     serving = {p.uid for p in mine if is_ready(p, workload, now)}
@@ -59,16 +77,27 @@ def missing_facts(workload: Workload, pods: Iterable[Pod], queue: Queue, now: fl
         where = f"on {pod.node}" if pod.node else "and has no node"
         yield Fact(target, subject_of(pod), 1, f"{pod.name} is not Ready {where}")
     left -= len(broken)
+    away = _names_without_pod(workload, {p.name for p in mine}, moved)[:left]
+    for name in away:
+        yield Fact(target, f"pod/{workload.namespace}/{name}", 1, f"{name} is missing")
+    left -= len(away)
     if left:
         yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {workload.replicas}")
 
 
-def _moved_away(target: str, serving: set[str], queue: Queue) -> list[str]:
+def _names_without_pod(workload: Workload, present: set[str], moved: list[str]) -> list[str]:
+    """The members of a StatefulSet that have no active pod, by ordinal; a spec may ask for any number of them."""
+    if workload.kind != "StatefulSet":
+        return []
+    wanted = range(workload.ordinals_start, workload.ordinals_start + min(workload.replicas, _MOST_NAMED))
+    names = (f"{workload.name}-{ordinal}" for ordinal in wanted)
+    return [name for name in names if name not in present and f"pod/{workload.namespace}/{name}" not in moved]
+
+
+def _moved_away(target: str, serving: set[str], queue: QueueRead) -> list[str]:
     """Subjects of the running operators that hold room here for a pod that no longer serves.
 
     What an operator adds may be nothing by now, for our own fact stands there already: its phase is what counts.
     """
     running = ((queue.get(i), queue.phase(i) or 0) for i, _ in queue.holders(target))
-    return [
-        o.subject for o, phase in running if o and target in o.phases[phase] and o.args.get("uid", "") not in serving
-    ]
+    return [o.subject for o, phase in running if o and target in o.phases[phase] and o.payload.uid not in serving]

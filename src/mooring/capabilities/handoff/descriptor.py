@@ -3,24 +3,31 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mooring.capabilities.drain.leaving import marks_of
+from mooring.capabilities.drain import request
 from mooring.capabilities.handoff.capability import Handoff
-from mooring.capabilities.handoff.examine import shared_annotations
+from mooring.capabilities.handoff.examine import examine
+from mooring.capabilities.handoff.leaders import operators as led
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
-from mooring.core.model.descriptor import EVENTS, POD_WRITES, Descriptor, Leftover, Marked, Right
+from mooring.core.model.descriptor import EVENTS, POD_WRITES, About, Descriptor, Leftover, Marked, Right
 from mooring.core.model.instructions import Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, read_marks
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 
 WHY: Final = "cleanup"
+#: Marks of systems with leaders stand on their StatefulSets.
+SETS: Final = Right("apps", "statefulsets", ("get", "patch"))
+#: Stores that three replicas of a region need.
+ENOUGH: Final = 3
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
     for tc in marked.clusters:
         yield from _of_cluster(tc)
-    yield from marks_of(marked.pods, "handoff")
+    yield from request.leftovers(marked.pods, ("handoff",), ())
 
 
 def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
@@ -43,8 +50,30 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
 
 
 def report_of(engine: Any, config: Any) -> Mapping[str, Any]:
-    found = report(engine.world, engine.queue, engine.running, config.policy(HandoffPolicy), engine.now)
+    refused = {verdict.subject: verdict for verdicts in engine.refused.values() for verdict in verdicts}
+    found = report(engine.world, engine.queue, engine.running, config.policy(HandoffPolicy), engine.now, refused)
     return {**found, "leading": engine.leading}
+
+
+def ends(operator: Operator) -> tuple[str, str] | None:
+    """An eviction without an end: someone asked for an empty store and says themselves when it is over."""
+    value = getattr(operator.payload, "value", "")
+    if operator.kind != "evict-leaders" or value != "none":
+        return None
+    return "when its annotation is removed", "when the leaders of {it} are gone"
+
+
+def commands(reason: Reason, about: About) -> Iterator[tuple[str, str]]:
+    """Leaders that have nowhere to go: a cluster that is too small needs stores, a larger one those that it has."""
+    tc = about.cluster
+    if reason is not Reason.ONE_STORE or tc is None:
+        return
+    if (tc.tikv_replicas or 0) < ENOUGH:
+        patch = f"""'{{"spec":{{"tikv":{{"replicas":{ENOUGH}}}}}}}'"""
+        yield "add stores", f"kubectl -n {tc.namespace} patch tc {tc.name} --type merge -p {patch}"
+    else:
+        labels = f"app.kubernetes.io/instance={tc.name},app.kubernetes.io/component=tikv"
+        yield "look at", f"kubectl -n {tc.namespace} get pods -l {labels}"
 
 
 DESCRIPTOR = Descriptor(
@@ -56,17 +85,25 @@ DESCRIPTOR = Descriptor(
     limits={
         "evicting": (1, "leaders may leave one store at a time"),
         "tikv": (1, "members of one TiKV cluster away at once"),
+        "leaders": (1, "members of one system with leaders away at once"),
     },
     # Marks and requests on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
-    rights=(EVENTS, *POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch"))),
+    rights=(EVENTS, *POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch")), SETS),
     phrases={
         "evict-leaders": ("{it} handing over", "when {it} is back"),
         "restart-tikv": ("{it} restarting", "when {it} is back"),
+        led.KIND: ("{it} restarting", "when {it} is back and in sync"),
     },
+    ends=ends,
+    commands=commands,
     request="a hand-over",
     key_kind="cluster",
     leftovers=leftovers,
+    records={HANDOFF: "a hand-over"},
     report=report_of,
-    examine=shared_annotations,
-    codes={"MO603": "Mooring and tidb-operator act on the same annotations"},
+    examine=examine,
+    codes={
+        "MO603": "Mooring and tidb-operator act on the same annotations",
+        "MO604": "A store's limit holds in every cluster",
+    },
 )

@@ -1,4 +1,4 @@
-"""What `mooring doctor` says of handoff: who acts on the annotations that tidb-operator knows, too."""
+"""What `mooring doctor` says of handoff: who acts on annotations of tidb-operator, and whose store a limit is."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +9,23 @@ from mooring.core.model.finding import Finding, ill, well
 
 #: How much of a long list a finding shows.
 SHOWN: Final = 3
+
+
+def examine(seen: Examined) -> Iterator[Finding]:
+    yield from shared_annotations(seen)
+    yield from bare_stores(seen)
+
+
+def bare_stores(seen: Examined) -> Iterator[Finding]:
+    """Every PD counts its stores from 1: a bare id is a store of each cluster."""
+    bare = sorted(filter(str.isdecimal, map(str, seen.config.queue.get("StoreMaxScheduleCost") or ())))
+    if not bare or len(seen.clusters) < 2:
+        return
+    where = f"queue.StoreMaxScheduleCost is a store of each of {len(seen.clusters)} TidbClusters"
+    told = f"{', '.join(bare[:SHOWN])} in {where}"
+    first = min(tc.key for tc in seen.clusters)
+    fix = f'queue: {{StoreMaxScheduleCost: {{"{first}/{bare[0]}": …}}}} in the settings'
+    yield ill("settings", "MO604", "limits of stores name their cluster", told, fix, warning=True)
 
 
 def shared_annotations(seen: Examined) -> Iterator[Finding]:

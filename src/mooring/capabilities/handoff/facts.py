@@ -1,18 +1,35 @@
 """What is broken in a TiKV cluster already: facts that take room on `tikv/…` and `evicting/…` without asking."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact
 from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.model.times import rfc3339
+
+#: Members away that are named one by one.
+MOST_NAMED: Final = 100
 
 
-def tikv_target(cluster: Key) -> str:
-    return f"tikv/{cluster}"
+def pd_name(cluster: Key, view: PdView | None) -> str:
+    """What "one at a time" is counted by: PD's cluster id, whichever TidbClusters use it; until PD has said it, the
+    cluster's own name."""
+    return str(view.cluster_id) if view is not None and view.cluster_id else str(cluster)
 
 
-def evicting_target(cluster: Key) -> str:
-    return f"evicting/{cluster}"
+def tikv_target(pd: str) -> str:
+    return f"tikv/{pd}"
+
+
+def evicting_target(pd: str) -> str:
+    return f"evicting/{pd}"
+
+
+def lock_id(pod: Key, uid: str) -> str:
+    """PD's maintenance lock while this very pod restarts: the mark, which outlives us, says that it is ours."""
+    return f"mooring.{pod.namespace}.{pod.name}.{uid}"
 
 
 def store_target(cluster: Key, store_id: int) -> str:
@@ -35,23 +52,50 @@ def wanted_members(tc: TidbCluster, pods: Iterable[Pod]) -> list[str]:
     return [member_name(tc.key, i) for i in ordinals]
 
 
+def counted(target: str, facts: Iterable[Fact]) -> Iterator[Fact]:
+    """A spec may ask for any number of members: beyond the first ones, those that are missing are one fact."""
+    each = iter(facts)
+    yield from islice(each, MOST_NAMED)
+    if more := sum(fact.amount for fact in each):
+        yield Fact(target, "", more, f"{more} more members are missing")
+
+
 def members_away(
-    tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None, now: float, heartbeat_s: float
+    tc: TidbCluster,
+    pods: Mapping[str, Pod],
+    view: PdView | None,
+    now: float,
+    heartbeat_s: float,
+    sharing: Sequence[TidbCluster] = (),
 ) -> Iterator[Fact]:
-    """Whatever a cluster misses already: members that are not there, and silent stores with regions on them."""
+    """Whatever a cluster misses already: members that are not there, and silent stores with regions on them. Of the
+    clusters that share a PD the first tells of the stores that are nobody's."""
     wanted = wanted_members(tc, pods.values())
-    stores = view.stores_by_pod(tc.namespace) if view is not None else None
-    yield from missing_members(tc, wanted, pods, stores)
-    if view is not None and stores is not None:
+    stores = view.stores_by_pod(tc) if view is not None else None
+    yield from missing_members(tc, wanted, pods, stores, pd_name(tc.key, view))
+    if view is not None and stores is not None and tc.key == first_of(tc, sharing):
         mine = {store.id for name in wanted if (store := stores.get(name)) is not None}
+        for other in sharing:
+            known = view.stores_by_pod(other)
+            mine |= {known[name].id for name in wanted_members(other, ()) if name in known}
         yield from silent_stores(tc, view, mine, now, heartbeat_s)
 
 
+def first_of(tc: TidbCluster, sharing: Sequence[TidbCluster]) -> Key:
+    return min((other.key for other in sharing), default=tc.key)
+
+
 def missing_members(
-    tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None
+    tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None, pd: str
 ) -> Iterator[Fact]:
     """Wanted members minus those Ready whose store is Up, one fact each, named by pod. `stores` None: unknown."""
-    target, known = tikv_target(tc.key), stores or {}
+    return counted(tikv_target(pd), _missing(tc, wanted, pods, stores, tikv_target(pd)))
+
+
+def _missing(
+    tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None, target: str
+) -> Iterator[Fact]:
+    known = stores or {}
     # tidb-operator's failover adds a member for one that is lost: it stands in for it once that one's regions are gone.
     spare = sum(_well(pods[name], known.get(name)) for name in pods.keys() - set(wanted))
     for name in wanted:
@@ -83,7 +127,7 @@ def silent_stores(
             continue
         text = f"store {store.id} ({store.pod_name}) is {store.state} with {store.region_count} regions on it"
         yield Fact(
-            tikv_target(tc.key),
+            tikv_target(pd_name(tc.key, view)),
             store_target(tc.key, store.id),
             1,
             f"{text}; if it never comes back: pd-ctl store delete {store.id}",
@@ -111,8 +155,20 @@ def foreign_evictions(
     for store_id in view.evicting:
         if store_id not in mine and (leaders.get(store_id, 0) or not known):
             yield Fact(
-                evicting_target(cluster),
+                evicting_target(pd_name(cluster, view)),
                 store_target(cluster, store_id),
                 1,
                 f"PD already evicts leaders from store {store_id}, not asked by Mooring",
             )
+
+
+def held_lock(cluster: Key, view: PdView | None, ours: Collection[str]) -> Iterator[Fact]:
+    """Somebody else works on this PD's stores and holds its maintenance lock: no member goes meanwhile."""
+    lock = view.lock if view is not None else None
+    if lock is None or lock.id in ours:
+        return
+    said = f" ({lock.description})" if lock.description else ""
+    free = f"if nobody works there any more: DELETE /pd/api/v2/maintenance/{lock} on PD"
+    text = f"PD's maintenance lock is held by {lock}{said} since {rfc3339(lock.since)}; {free}"
+    pd = pd_name(cluster, view)
+    yield Fact(tikv_target(pd), f"lock/{pd}", 1, text)

@@ -11,11 +11,10 @@ from typing import Final
 from mooring.capabilities.drain.evict import node_cost
 from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
 from mooring.capabilities.handoff.requests import DELETE_POD, Request
-from mooring.capabilities.handoff.situation import DELETING
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Recovered
 from mooring.core.model.marks import Mark
-from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store
 
@@ -27,24 +26,35 @@ EVICT, HOLD, END = range(3)
 RESTART_TIKV: Final = "restart-tikv"
 RESTART_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
 DELETE, AWAIT = range(2)
+#: The step word of a mark whose pod is being deleted by us.
+DELETING: Final = StepKind.DELETE_POD
 #: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
 STORE_COST: Final = 10
 
 
-def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) -> dict[str, str]:
-    return {
-        "cluster": str(cluster),
-        "pod": f"{cluster.namespace}/{pod}",
-        "uid": uid,
-        "store": str(store),
-        "value": value,
-        "annotation": key,
-    }
+class TikvPayload(Payload, frozen=True, gc=False, kw_only=True):
+    """One TiKV member and its store (`store_id`)."""
+
+    #: What to do once the leaders have left: `none` or `delete-pod`.
+    value: str
+    #: PD's name in targets (`facts.pd_name`).
+    pd: str
 
 
-def eviction_for(cluster: Key, pod: Pod, request: Request, store_id: int) -> Operator:
+def _payload(cluster: Key, pod: str, uid: str, store_id: int, value: str, pd: str) -> TikvPayload:
+    return TikvPayload(
+        cluster=str(cluster), pod=f"{cluster.namespace}/{pod}", uid=uid, store_id=store_id, value=value, pd=pd
+    )
+
+
+def tikv_payload(operator: Operator) -> TikvPayload:
+    assert isinstance(operator.payload, TikvPayload)
+    return operator.payload
+
+
+def eviction_for(cluster: Key, pod: Pod, request: Request, store_id: int, pd: str) -> Operator:
     return eviction_operator(
-        cluster, pod.name, pod.uid, store_id, request.value, request.key, request.detail, deadline=request.deadline
+        cluster, pod.name, pod.uid, store_id, request.value, request.detail, pd, deadline=request.deadline
     )
 
 
@@ -54,14 +64,14 @@ def eviction_operator(
     uid: str,
     store_id: int,
     value: str,
-    key: str,
     detail: str,
+    pd: str,
     *,
     deadline: float | None = None,
     id_: str = "",
     reason: Reason = Reason.ASKED,
 ) -> Operator:
-    store, evicting = store_target(cluster, store_id), evicting_target(cluster)
+    store, evicting = store_target(cluster, store_id), evicting_target(pd)
     # On an interrupted node no store waits for another: every store there loses its leaders one way or the other.
     exclusive = {evicting: 1} if deadline is None else {}
     # The last phase of a restart is for a member that waits for its volume: it is empty, so no other member waits for
@@ -80,13 +90,13 @@ def eviction_operator(
         # What was read back from a mark says so, with a deadline too: its scheduler is ours to end.
         reason=Reason.DEADLINE if deadline is not None and reason is Reason.ASKED else reason,
         detail=detail,
-        args=_args(cluster, pod, uid, store_id, value, key),
+        payload=_payload(cluster, pod, uid, store_id, value, pd),
     )
 
 
-def restart_for(cluster: Key, pod: Pod, request: Request, store: Store) -> Operator:
+def restart_for(cluster: Key, pod: Pod, request: Request, store: Store, pd: str) -> Operator:
     return _restart_operator(
-        cluster, pod.name, pod.uid, pod.node, store.id, request.key, request.detail, deadline=request.deadline
+        cluster, pod.name, pod.uid, pod.node, store.id, request.detail, pd, deadline=request.deadline
     )
 
 
@@ -96,14 +106,14 @@ def _restart_operator(
     uid: str,
     node: str,
     store_id: int,
-    key: str,
     detail: str,
+    pd: str,
     *,
     deadline: float | None = None,
     id_: str = "",
 ) -> Operator:
     subject = pod_subject(Key(cluster.namespace, pod))
-    cost = {tikv_target(cluster): 1, **node_cost(node, cluster.namespace)}
+    cost = {tikv_target(pd): 1, **node_cost(node, cluster.namespace)}
     return Operator(
         id=id_,
         source="handoff",
@@ -115,20 +125,21 @@ def _restart_operator(
         phases=(cost,),
         deadline=deadline,
         detail=detail,
-        args=_args(cluster, pod, uid, store_id, DELETE_POD, key),
+        payload=_payload(cluster, pod, uid, store_id, DELETE_POD, pd),
     )
 
 
-def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Recovered]:
-    key = "mooring.dev/leaving" if mark.source != "handoff" else "mark"
+def read_back(cluster: Key, name: str, mark: Mark, node: str) -> Iterator[Recovered]:
+    """`node`: where the pod is that the mark names."""
+    pd = mark.pd_id or str(cluster)
     evicts = eviction_operator(
         cluster,
         name,
         mark.pod_uid,
         mark.store_id,
         mark.value,
-        key,
         mark.detail,
+        pd,
         deadline=mark.deadline,
         id_=mark.operator,
         reason=Reason.RESUMED,
@@ -143,10 +154,10 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Recovered]:
             cluster,
             name,
             mark.pod_uid,
-            mark.node,
+            node,
             mark.store_id,
-            key,
             mark.detail,
+            pd,
             deadline=mark.deadline,
             id_=mark.restart or f"{mark.operator}-restart",
         )

@@ -33,6 +33,9 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0
+    #: A restart that a person asked for waits until the checkpoint of the log backup (PITR) is younger than this; 0: it
+    #: waits for none. It is read from the annotation `mooring.dev/log-backup-checkpoint` of the TidbCluster.
+    log_backup_lag_s: Span = 0.0
     #: The annotations that tidb-operator acts on itself (`evict-leader`, `pd-transfer-leader`,
     #: `tidb-graceful-shutdown`): true leaves them to it, false acts on them. `auto`: where a tidb-operator keeps the
     #: cluster's status it may begin; what it has not begun within `yield-s` is done here.

@@ -5,8 +5,10 @@ will take at that pace. A script that waits for a hand-over reads `state` and `l
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from mooring.capabilities.drain.led import look_at
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.facts import pod_subject, store_target
 from mooring.capabilities.handoff.mark import marks_of
@@ -14,39 +16,66 @@ from mooring.capabilities.handoff.members.operators import COMPONENTS, leads, me
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import Request, request_of
 from mooring.capabilities.handoff.tikv.progress import pace_of
-from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import OperatorRecord, Verdict
+from mooring.core.model.leaders import driver_of
 from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
 from mooring.core.model.tidb import PdView, TidbCluster
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 
 def report(
-    world: WorldRead, queue: Queue, running: Mapping[str, OperatorRecord], policy: HandoffPolicy, now: float
+    world: WorldRead,
+    queue: QueueRead,
+    running: Mapping[str, OperatorRecord],
+    policy: HandoffPolicy,
+    now: float,
+    refused: Mapping[str, Verdict] = MappingProxyType({}),
 ) -> dict[str, Any]:
+    """`refused`: object → why the queue takes no proposal about it."""
     clusters = sorted(world.tidb_clusters(), key=lambda tc: (tc.namespace, tc.name))
-    return {"clusters": [_cluster(tc, world, queue, running, policy, now) for tc in clusters], "as_of": now}
+    found = [_cluster(tc, world, queue, running, policy, now, refused) for tc in clusters]
+    systems = sorted((w for w in world.workloads() if w.annotations and driver_of(w)), key=lambda w: w.key)
+    return {"clusters": found, "systems": [_system(w, world, now) for w in systems], "as_of": now}
+
+
+def _system(workload: Workload, world: WorldRead, now: float) -> dict[str, Any]:
+    """A system with leaders, as it said when it was last asked."""
+    look = look_at(workload, world)
+    members = look.view.members if look.view is not None else ()
+    return {
+        "system": str(workload.key),
+        "driver": driver_of(workload),
+        "state": "lost" if look.lost else "unseen" if look.view is None else "answers",
+        "detail": look.lost or (look.view.busy if look.view is not None else ""),
+        "leader": look.view.leader if look.view is not None else "",
+        "well": sum(m.is_well for m in members),
+        "members": len(members),
+        "needs": look.view.needs if look.view is not None else None,
+        "age_s": round(max(0.0, now - look.at), 1) if look.at else None,
+    }
 
 
 def _cluster(
     tc: TidbCluster,
     world: WorldRead,
-    queue: Queue,
+    queue: QueueRead,
     running: Mapping[str, OperatorRecord],
     policy: HandoffPolicy,
     now: float,
+    refused: Mapping[str, Verdict],
 ) -> dict[str, Any]:
     view, lost = world.pd(tc.key), world.pd_lost(tc.key)
     seen_at = world.pd_observed_at(tc.key)
     # A look of its own, of which nothing is taken up: what has not begun has no operator that could say why.
-    said = {v.subject: v for v in Handoff(policy).evaluate(str(tc.key), world, queue, None, now).verdicts}
+    said = {v.subject: v for v in Handoff(policy).evaluate(str(tc.key), world, queue, None, now).verdicts} | {**refused}
     return {
         "cluster": str(tc.key),
         "pd": "lost" if lost else "unseen" if view is None else "answers",
-        "pd_detail": lost,
+        "pd_detail": lost.detail if lost else "",
         "pd_age_s": None if seen_at is None else round(max(0.0, now - seen_at), 1),
         "pd_leader": view.leader if view is not None else "",
         "evicting": list(view.evicting or ()) if view is not None else [],
@@ -60,7 +89,7 @@ def _cluster(
 def _tikv(
     tc: TidbCluster,
     world: WorldRead,
-    queue: Queue,
+    queue: QueueRead,
     running: Mapping[str, OperatorRecord],
     policy: HandoffPolicy,
     view: PdView | None,
@@ -70,12 +99,14 @@ def _tikv(
     pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
     for name in sorted({*pods, *marks}):
         pod, mark = pods.get(name), marks.get(name)
-        store = view.store_of(name, tc.namespace) if view is not None else None
+        store = view.store_of(tc, name) if view is not None else None
         store_id = store.id if store is not None else mark.store_id if mark is not None else 0
         claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
         request = request_of(pod, leave_to_tidb_operator=policy.leaves_all) if pod is not None else None
         live = [o for o in map(queue.holder, claims) if o is not None]
-        row = _member(name, "tikv", pod, request, live, queue, running, mark, said.get(claims[1]))
+        row = _member(
+            name, "tikv", pod, request, live, queue, running, mark, said.get(claims[1]) or said.get(claims[0])
+        )
         row["store"] = store_id or None
         row["store_state"] = store.state if store is not None else ""
         row["leaders_left"] = store.leader_count if store is not None else None
@@ -85,7 +116,7 @@ def _tikv(
 def _others(
     tc: TidbCluster,
     world: WorldRead,
-    queue: Queue,
+    queue: QueueRead,
     running: Mapping[str, OperatorRecord],
     policy: HandoffPolicy,
     view: PdView | None,
@@ -108,7 +139,7 @@ def _member(
     pod: Pod | None,
     request: Request | None,
     operators: list[Operator],
-    queue: Queue,
+    queue: QueueRead,
     running: Mapping[str, OperatorRecord],
     mark: Mark | None,
     said: Verdict | None,
@@ -141,8 +172,8 @@ def _member(
 def _state(operators: list[Operator], latest: OperatorRecord | None, verdict: Verdict | None, mark: Mark | None) -> str:
     if mark is not None and mark.step == GAVE_UP:
         return State.BLOCKED
-    if verdict is not None and verdict.state == State.BLOCKED:
-        return State.BLOCKED
+    if verdict is not None and verdict.state in {State.BLOCKED, State.REFUSED}:
+        return verdict.state
     if latest is not None:
         return State.MOVING
     return State.WAITING if operators or verdict is not None else State.STABLE
@@ -154,7 +185,7 @@ def _step(running: OperatorRecord) -> str:
     return f"{running.step + 1}/{len(steps)} {kind}"
 
 
-def _pace(target: str, queue: Queue, running: Mapping[str, OperatorRecord]) -> dict[str, Any]:
+def _pace(target: str, queue: QueueRead, running: Mapping[str, OperatorRecord]) -> dict[str, Any]:
     """Leaders gone since it began, a second, and how long the rest takes at that pace; None while unknown."""
     holder = queue.holder(target)
     pace = pace_of(running[holder.id].notes) if holder is not None and holder.id in running else None
@@ -166,14 +197,14 @@ def _pace(target: str, queue: Queue, running: Mapping[str, OperatorRecord]) -> d
     return {"leaders_gone": pace.gone, "rate_per_s": rate, "estimate_s": estimate, "still_s": still}
 
 
-def _queued(queue: Queue, operators: list[Operator]) -> str:
+def _queued(queue: QueueRead, operators: list[Operator]) -> str:
     """What a member that waits its turn waits for, by name."""
     for operator in operators:
         why = None if queue.is_running(operator.id) else queue.why(operator.id)
         if why is None:
             continue
         ahead = [o for o in map(queue.get, why.blocked_by) if o is not None]
-        names = [o.args.get("pod", o.subject).rpartition("/")[2] for o in ahead]
+        names = [(o.payload.pod or o.subject).rpartition("/")[2] for o in ahead]
         parts = [fact.detail for fact in why.facts if fact.detail] + [f"{n} is ahead" for n in dict.fromkeys(names)]
         return "; ".join(parts) or f"no room on {why.target}" if why.target else str(why.reason)
     return ""

@@ -11,13 +11,16 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.cluster import Pod
-from mooring.core.model.marks import LEAVING, leaving
+from mooring.core.model.marks import LEAVING, PREPARE, leaving
 from mooring.core.model.times import moment
 
 RESTART: Final = "tidb.pingcap.com/restart"
 EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
 EVICT_LEADER_FOR_RESIZE: Final = "tidb.pingcap.com/evict-leader-for-resize"
 EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
+
+#: On a TiKV pod: restart it although regions lose their quorum while it is away.
+ALLOW_QUORUM_LOSS: Final = "mooring.dev/allow-quorum-loss"
 
 DELETE_POD: Final = "delete-pod"
 NONE: Final = "none"
@@ -38,6 +41,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     unknown: str = ""
     expires_at: float | None = None
     deadline: float | None = None
+    #: Stop before the pod is deleted: an eviction that others asked for takes it.
+    prepares: bool = False
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
@@ -98,6 +103,7 @@ def leaving_request(pod: Pod) -> Request | None:
         source=mark.source,
         detail=f"{mark.source}: {mark.detail or mark.reason}",
         deadline=mark.deadline,
+        prepares=mark.value == PREPARE,
     )
 
 

@@ -1,25 +1,28 @@
 """What is observed of one TiKV member, gathered once per question: its pod, mark, request, and what PD reports about
 it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
+from mooring.capabilities.handoff.facts import lock_id
 from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.operators import DELETING, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, Request, request_of
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import ReleasePdLock
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
-from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.world.members import sharing_pd
 from mooring.core.world.read import PdLook, WorldRead
 
 #: An operator of these was read from a mark: it had begun.
 FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
-#: The step word of a mark whose pod is being deleted by us.
-DELETING = StepKind.DELETE_POD
 
 
 class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -38,7 +41,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pod: Pod | None
     request: Request | None
     look: PdLook | None
-    lost: str
+    lost: Verdict | None
     #: Its restart has been released and not ended: the restart decides about the pod now.
     restarting: bool
     #: Its volumes let the pod start on no node. Computed only while it is to be deleted.
@@ -48,6 +51,18 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Its controller will create it again: it is in the spec, or its StatefulSet still counts it.
     wanted: bool
     now: float
+    #: The TidbClusters that use this one's PD, with itself.
+    sharing: tuple[TidbCluster, ...] = ()
+
+    @property
+    def lock_id(self) -> str:
+        return lock_id(Key(self.cluster.namespace, self.name), self.asked_uid)
+
+    @property
+    def holds_lock(self) -> bool:
+        """PD's maintenance lock is held for the restart of this very pod, by the last look."""
+        view = self.view
+        return view is not None and not self.lost and view.lock is not None and view.lock.id == self.lock_id
 
     @property
     def view(self) -> PdView | None:
@@ -86,7 +101,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def store(self) -> Store | None:
         """The store that this pod is, as PD has it now; it may be another one than was asked about."""
-        return self.view.store_of(self.name, self.cluster.namespace) if self.view is not None else None
+        return self.view.store_of(self.tc, self.name) if self.view is not None and self.tc is not None else None
 
 
 def marked_at(since: float) -> str:
@@ -97,14 +112,14 @@ def marked_at(since: float) -> str:
 def observe(
     running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
 ) -> Situation:
-    args = running.operator.args
-    namespace, _, name = args["pod"].partition("/")
-    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    payload = tikv_payload(running.operator)
+    namespace, _, name = payload.pod.partition("/")
+    cluster = Key(namespace, payload.cluster.partition("/")[2])
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
     request = request_of(pod, leave_to_tidb_operator=policy.leaves_all) if pod is not None else None
     notes = dict(running.notes)
-    _note_ready(notes, pod if pod is not None and pod.uid != args["uid"] else None, now)
+    _note_ready(notes, pod if pod is not None and pod.uid != payload.uid else None, now)
     deletes = pod is not None and request is not None and request.value == DELETE_POD and not pod.terminating
     return Situation(
         running=running,
@@ -112,8 +127,8 @@ def observe(
         notes=notes,
         cluster=cluster,
         name=name,
-        store_id=int(args["store"]),
-        asked_uid=args["uid"],
+        store_id=payload.store_id,
+        asked_uid=payload.uid,
         tc=tc,
         marks=marks_of(tc) if tc is not None else {},
         pod=pod,
@@ -125,6 +140,7 @@ def observe(
         ready_at=notes.get("ready_at"),
         wanted=_wanted(name, tc, world),
         now=now,
+        sharing=sharing_pd(world, cluster),
     )
 
 
@@ -195,16 +211,17 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
     remedy: str
 
 
-def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Eviction]:
+def other_evictions(tc: TidbCluster, view: PdView, store_id: int, sharing: Sequence[TidbCluster]) -> list[Eviction]:
     """Evictions of the other stores, those not by Mooring first: a person must end them."""
-    found, marks = [], marks_of(tc) or {}
+    found = []
+    ours = {mark.store_id for one in sharing or (tc,) for mark in (marks_of(one) or {}).values() if mark.evicts}
     for store in sorted(view.stores, key=lambda s: s.id):
         if store.id == store_id or store.id not in (view.evicting or ()) or store.state == "Tombstone":
             continue
-        name, mark = f"store {store.id} ({store.pod_name})", marks.get(store.pod_name)
+        name = f"store {store.id} ({store.pod_name})"
         if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
             found.append((0, Eviction(store, f"{name} by tidb-operator", "wait for tidb-operator")))
-        elif mark is not None and mark.evicts:
+        elif store.id in ours:
             found.append((1, Eviction(store, f"{name} by Mooring", "")))
         else:
             remedy = f"pd-ctl scheduler remove evict-leader-scheduler-{store.id}"
@@ -212,10 +229,18 @@ def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Evicti
     return [eviction for _, eviction in sorted(found, key=lambda one: one[0])]
 
 
-def pd_wait(here: Situation, reason: Reason, detail: str) -> NextStep:
+def release_lock(here: Situation, step: int) -> NextStep:
+    """The restart is over: PD's maintenance lock goes before anything else ends, or nobody would release it."""
+    if here.seen_at <= here.running.acted_at:
+        return NextStep(step=step, refreshes=(PdRefresh(here.cluster, here.now),))
+    release = ReleasePdLock(cluster=here.cluster, lock_id=here.lock_id, why=f"the restart of {here.name} is over")
+    return NextStep(step=step, instructions=(release,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
+
+
+def pd_wait(here: Situation, on: Verdict) -> NextStep:
     """Nothing to do but to look at PD again."""
     return NextStep(
         step=here.running.step,
-        waiting_on=Verdict(State.WAITING, reason, detail),
+        waiting_on=on,
         refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
     )

@@ -32,6 +32,7 @@ from mooring.capabilities.home.reserve import (
     next_reservation_step,
     propose_reservation,
     reservation_limits,
+    reservation_of,
     reservation_subject,
     resumed_reservation,
     room_left,
@@ -39,20 +40,20 @@ from mooring.capabilities.home.reserve import (
 from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict
-from mooring.core.model.events import Change, OperatorEnded, Trigger
-from mooring.core.model.instructions import EmitEvent, Instruction, Patch
+from mooring.core.model.events import Change, OperatorChanged, Trigger
+from mooring.core.model.instructions import EmitEvent, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.index import Index
 from mooring.core.world.members import tidb_member_set
 from mooring.core.world.read import WorldRead
 
 #: A record that had no effect (a CRD with a status subresource ignores it) is not written again before this.
-AGAIN_S = 60.0
+RETRY_WRITE_S = 60.0
 #: So many times before it is told.
 TRIES = 2
 #: Two members whose reservations are on one node take turns.
@@ -83,6 +84,7 @@ class HomeNotes(msgspec.Struct, frozen=True):
 class Home:
     name = "home"
     sources = frozenset({"home"})
+    remembered = (HomeNotes,)
 
     policy: HomePolicy = field(default_factory=HomePolicy)
 
@@ -101,8 +103,8 @@ class Home:
                     member = tidb_member_set(one) if isinstance(one, Workload) else None
                     if member is not None and member[1] == TIDB:
                         yield f"{TIDB}/{member[0]}"
-            case OperatorEnded(operator=operator):
-                yield operator.args["members"]
+            case OperatorChanged(operator=operator):
+                yield reservation_of(operator).members
 
     def _keys_of(self, pod: Pod, world: WorldRead) -> Iterable[str]:
         member = component_of(pod, world)
@@ -122,13 +124,13 @@ class Home:
     def indexes(self) -> tuple[Index, ...]:
         return (LastBindings(),)
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
+    def evaluate(self, key: str, world: WorldRead, queue: QueueRead, notes: object, now: float) -> Evaluation:
         member_set = member_set_by_key(key, world, self.policy)
         if member_set is None:
             return Evaluation(verdict=_misread(key, world))
         before = notes if isinstance(notes, HomeNotes) else HomeNotes()
         pods = members_of(member_set, world)
-        instructions: list[Instruction] = list(_tell_moves(member_set, pods))
+        instructions: list[HarmlessWrite] = list(_tell_moves(member_set, pods))
         verdict = _misread_keeper(member_set)
         if verdict is not None:
             instructions.append(_warn(member_set.kind, member_set.keeper, verdict))
@@ -175,14 +177,14 @@ class Home:
             return None, found.again_at, None
         if asked is None or asked.record != found:
             return patch, found.again_at, AskedRecord(found, now, now)
-        if now < asked.at + AGAIN_S:
-            return None, asked.at + AGAIN_S, asked
+        if now < asked.at + RETRY_WRITE_S:
+            return None, asked.at + RETRY_WRITE_S, asked
         return patch, found.again_at, AskedRecord(found, now, asked.since)
 
-    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: QueueRead, now: float) -> NextStep:
         return next_reservation_step(running, world, self.policy, now)
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+    def recover(self, world: WorldRead, queue: QueueRead, now: float) -> Iterable[ReadBack]:
         """One walk over the nodes, on becoming leader only."""
         marked = (node for node in world.nodes() if RESERVED_TAINT in node.annotations)
         return [partial(resumed_reservation, node, now) for node in sorted(marked, key=lambda node: node.name)]
@@ -190,13 +192,13 @@ class Home:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterable[Line]:
         return explain(subject, world, self.policy)
 
 
 def _unwritten(member_set: MemberSet, asked: AskedRecord | None) -> Verdict | None:
     """The same record, asked for again and again, and never there."""
-    if asked is None or asked.at - asked.since < TRIES * AGAIN_S:
+    if asked is None or asked.at - asked.since < TRIES * RETRY_WRITE_S:
         return None
     since_s = asked.at - asked.since
     return Verdict(
@@ -231,7 +233,7 @@ def _misread_keeper(member_set: MemberSet) -> Verdict | None:
     return None
 
 
-def _tell_moves(member_set: MemberSet, pods: dict[str, Pod]) -> Iterable[Instruction]:
+def _tell_moves(member_set: MemberSet, pods: dict[str, Pod]) -> Iterable[HarmlessWrite]:
     """A member that was scheduled elsewhere: one Event on the pod."""
     places = read_places(member_set.keeper.annotations)
     for name, pod in pods.items():
@@ -248,7 +250,7 @@ def _tell_moves(member_set: MemberSet, pods: dict[str, Pod]) -> Iterable[Instruc
             )
 
 
-def _warn(kind: Kind, obj: Pod | TidbCluster | Workload, verdict: Verdict) -> Instruction:
+def _warn(kind: Kind, obj: Pod | TidbCluster | Workload, verdict: Verdict) -> HarmlessWrite:
     return EmitEvent(
         kind=kind,
         key=obj.key,

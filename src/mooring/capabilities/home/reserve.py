@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.room import matches, untolerated_of
+from mooring.capabilities.drain.signals import DETECTORS, signals_of
 from mooring.capabilities.home.bindings import moved_off
 from mooring.capabilities.home.members import RESERVE_NODE, MemberSet, member_set_by_key
 from mooring.capabilities.home.memory import seen_home
@@ -25,13 +27,14 @@ from mooring.capabilities.home.reservation import (
     reservation_taint,
     tolerates_reservation,
 )
+from mooring.core.model import subjects
 from mooring.core.model.cluster import Key, Node, Pod
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction
 from mooring.core.model.marks import RESERVED_TAINT, Mark, write_mark
-from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 SOURCE: Final = "home"
@@ -40,8 +43,6 @@ KIND: Final = "reserve-node"
 ALL: Final = "reservations"
 STEPS: Final = (Step(StepKind.RESERVE_NODE), Step(StepKind.RELEASE_NODE))
 HOLD, RELEASE = range(2)
-#: A spot notice from outside: the node will be gone before the member is back.
-INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 #: A grace is what the pod's author wrote: beyond this no node is kept.
 _LONGEST_GRACE_S: Final = 3600.0
 #: Nodes and pods reach other schedulers on two streams: one must not see the free room before it sees who took it.
@@ -68,7 +69,7 @@ def reservation_limits(namespace: str, world: WorldRead, policy: HomePolicy) -> 
     return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: min(policy.reserve_in_all, half)}
 
 
-def room_left(namespace: str, queue: Queue, policy: HomePolicy) -> int:
+def room_left(namespace: str, queue: QueueRead, policy: HomePolicy) -> int:
     """How many more of this namespace may be asked for. More would only wait for its own share, and ahead of others who
     wait for the room of all."""
     return policy.reserve_per_namespace - queue.used(f"{ALL}/{namespace}") - queue.waiting_of(SOURCE, namespace)
@@ -86,7 +87,7 @@ def propose_reservation(
     the node where this process saw it, since the record on its owner is untrusted input."""
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
-    if pod.deletion_at is not None and pod.node:
+    if pod.deletion_at is not None and pod.node and pod.phase == "Running":
         node, until = pod.node, min(pod.deletion_at, now + _LONGEST_GRACE_S) + policy.hold_s
     elif not pod.node and not pod.terminating:
         node, until = seen_home(member_set, name, world), pod.created_at + policy.hold_s
@@ -94,6 +95,8 @@ def propose_reservation(
         return None
     there = world.node(node)
     if now >= until or there is None or _unfit(there, node) is not None or _foreign(there):
+        return None
+    if not _could_be_scheduled(pod, there):
         return None
     if not tolerates_reservation(pod):
         return Verdict(
@@ -113,8 +116,8 @@ def next_reservation_step(running: OperatorRecord, world: WorldRead, policy: Hom
 def _next(
     running: OperatorRecord, notes: dict[str, float], world: WorldRead, policy: HomePolicy, now: float
 ) -> NextStep:
-    args = running.operator.args
-    pod_key, node_name, until = args["pod"], args["node"], float(args["until"])
+    given = reservation_of(running.operator)
+    pod_key, node_name, until = given.pod, given.node, given.until
     node = world.node(node_name)
     if node is None:
         return NextStep(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the reservation with it"))
@@ -151,17 +154,40 @@ def resumed_reservation(node: Node, now: float) -> Iterator[Recovered]:
     """Bounded again: a clock that has been set back since must not stretch it."""
     mark = reservation_on(node)
     if mark is not None:
-        namespace, _, name = mark.pod.partition("/")
         until = mark.deadline or mark.since
         until = min(until, now + max(0.0, until - mark.since))
-        operator = _operator(mark.value, Key(namespace, name), mark.pod_uid, node.name, until, mark.operator)
+        operator = _operator(mark.value, subjects.key_of(mark.pod), mark.pod_uid, node.name, until, mark.operator)
         yield Recovered(operator, HOLD, 0, mark.since)
+
+
+class ReservePayload(Payload, frozen=True, gc=False, kw_only=True):
+    """A node that is kept free for a member."""
+
+    #: Of the pod that leaves.
+    uid: str
+    until: float
+    #: Key of the member set.
+    members: str
+
+
+def reservation_of(operator: Operator) -> ReservePayload:
+    assert isinstance(operator.payload, ReservePayload)
+    return operator.payload
 
 
 def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_: str = "") -> Operator:
     subject = reservation_subject(pod)
     kind, _, keeper = member_set.partition("/")
-    named = {"cluster": keeper} if kind == "tidb" else {"workload": f"StatefulSet/{keeper}"}
+    tidb = kind == "tidb"
+    payload = ReservePayload(
+        pod=str(pod),
+        uid=uid,
+        node=node,
+        until=until,
+        members=member_set,
+        cluster=keeper if tidb else "",
+        workload="" if tidb else f"StatefulSet/{keeper}",
+    )
     return Operator(
         id=id_,
         source=SOURCE,
@@ -173,19 +199,19 @@ def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_:
         phases=({f"{ALL}/{pod.namespace}": 1, ALL: 1},),
         reason=Reason.RESERVED,
         detail=f"{pod.name} is being recreated; {node} is kept free for it",
-        args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "members": member_set, **named},
+        payload=payload,
     )
 
 
 def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, now: float) -> ReserveReason | None:
-    args = operator.args
-    namespace, _, name = args["pod"].partition("/")
-    member_set = member_set_by_key(args["members"], world, policy)
+    given = reservation_of(operator)
+    key = subjects.key_of(given.pod)
+    name, member_set = key.name, member_set_by_key(given.members, world, policy)
     if member_set is None or not member_set.wants(name):
         return ReserveReason(Reason.SUBJECT_GONE, f"{name} is no longer wanted")
     if not member_set.reserves_nodes:
         return ReserveReason(Reason.WITHDRAWN, f"{RESERVE_NODE} was removed")
-    pod = world.pod(Key(namespace, name))
+    pod = world.pod(key)
     if pod is not None and moved_off(pod):
         return ReserveReason(Reason.WITHDRAWN, f"{name} is being moved off {node.name}")
     if pod is not None and not pod.terminating:
@@ -198,7 +224,7 @@ def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, 
     unfit = _unfit(node, node.name)
     if unfit is not None:
         return ReserveReason(Reason.WITHDRAWN, unfit)
-    if now >= float(args["until"]):
+    if now >= given.until:
         return ReserveReason(Reason.EXPIRED, f"{name} did not come back to {node.name} in time")
     return None
 
@@ -211,7 +237,16 @@ def _unfit(node: Node | None, name: str) -> str | None:
         return f"{name} is cordoned"
     if node.ready != "True":
         return f"{name} is not Ready"
-    return f"{name} is about to be taken away" if INTERRUPT_AT in node.annotations else None
+    # Gone before the member is back. A cordon of Mooring's own is no such sign.
+    return f"{name} is about to be taken away" if signals_of(node, DETECTORS, spot=False) else None
+
+
+def _could_be_scheduled(pod: Pod, node: Node) -> bool:
+    """Whoever writes a pod may name any node in it (`spec.nodeName`), past every taint and rule: where kube-scheduler
+    would not have put it, its node is not kept for it. Room is what the kubelet judges: only one that ran was there."""
+    rules = pod.shape.node_selector.items() <= node.labels.items() and matches(pod.shape.required_terms, node)
+    taints = (taint for taint in node.taints if taint.key != RESERVED_TAINT)
+    return rules and untolerated_of(taints, pod.shape.tolerations) is None
 
 
 def _foreign(node: Node) -> bool:
@@ -225,27 +260,26 @@ def _taint_left(node: Node, pod_key: str) -> bool:
 
 
 def _hold(running: OperatorRecord, node: Node, now: float) -> Instruction:
-    operator = running.operator
-    args = operator.args
+    operator, given = running.operator, reservation_of(running.operator)
     mark = Mark(
         operator=operator.id,
         source="home",
         reason=Reason.RESERVED,
         step=StepKind.RESERVE_NODE,
         since=now,
-        pod=args["pod"],
-        pod_uid=args["uid"],
+        pod=given.pod,
+        pod_uid=given.uid,
         node=node.name,
-        value=args["members"],
-        deadline=float(args["until"]),
+        value=given.members,
+        deadline=given.until,
     )
-    taint = reservation_taint(args["pod"].partition("/")[2])
+    taint = reservation_taint(subjects.key_of(given.pod).name)
     return EditTaints(
         node=node.name,
         uid=node.uid,
         add=(taint,),
         annotations={RESERVED_TAINT: write_mark(mark)},
-        why=f"reserves the node of {args['pod']}",
+        why=f"reserves the node of {given.pod}",
     )
 
 
@@ -260,7 +294,7 @@ def _release(node: Node, why: str) -> Instruction:
 
 
 def _tell_expired(operator: Operator, over: ReserveReason, world: WorldRead, policy: HomePolicy) -> list[Instruction]:
-    member_set = member_set_by_key(operator.args["members"], world, policy)
+    member_set = member_set_by_key(reservation_of(operator).members, world, policy)
     if member_set is None:
         return []
     return [

@@ -29,19 +29,43 @@ from mooring.core.world.read import WorldRead
 
 class VerbAnswer(msgspec.Struct, frozen=True, gc=False):
     body: bytes
-    #: What was decided, for metrics: `home`, `home-absent`, `home-unknown`, `not-managed`, `feature-off`.
+    #: What was decided, for metrics: `home`, `home-absent`, `home-unknown`, `not-managed`, `feature-off`, and
+    #: `observing` where it would have been its home.
     reason: Reason
 
 
 class Verbs:
-    """`switched_on` False: the feature is off or the world not synced, so everything passes."""
+    """`switched_on` False: the feature is off or the world not synced, so everything passes. `observing`: it is
+    decided, and everything passes all the same (D9)."""
 
-    def __init__(self, world: WorldRead, policy: Callable[[], HomePolicy], switched_on: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: WorldRead,
+        policy: Callable[[], HomePolicy],
+        switched_on: Callable[[], bool],
+        observing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._world = world
         self._policy = policy
         self._switched_on = switched_on
+        self._observing = observing
 
     def filter(self, body: bytes) -> VerbAnswer:
+        return self._said("filter", body, self._filter(body))
+
+    def prioritize(self, body: bytes) -> VerbAnswer:
+        return self._said("prioritize", body, self._prioritize(body))
+
+    def preempt(self, body: bytes) -> VerbAnswer:
+        return self._said("preempt", body, self._preempt(body))
+
+    def _said(self, verb: str, body: bytes, answer: VerbAnswer) -> VerbAnswer:
+        if not self._observing():
+            return answer
+        would = Reason.OBSERVING if answer.reason is Reason.HOME else answer.reason
+        return VerbAnswer(self.unchanged(verb, body), would)
+
+    def _filter(self, body: bytes) -> VerbAnswer:
         front = pod_in_front(body)
         request = read_request(body, apart=front is None or self._member(front)[0] is not None)
         pod, reason = self._member(request.pod)
@@ -55,7 +79,7 @@ class Verbs:
             return VerbAnswer(write_without(request, names, choice.without), choice.reason)
         return VerbAnswer(write_unchanged(request), choice.reason)
 
-    def prioritize(self, body: bytes) -> VerbAnswer:
+    def _prioritize(self, body: bytes) -> VerbAnswer:
         request = read_request(body)
         pod, reason = self._member(request.pod)
         names = request.names()
@@ -63,7 +87,7 @@ class Verbs:
             reason = Reason.HOME if pod.home in names else (Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
         return VerbAnswer(write_scores(names, lambda name: score(pod, name)), reason)
 
-    def preempt(self, body: bytes) -> VerbAnswer:
+    def _preempt(self, body: bytes) -> VerbAnswer:
         request = read_preempt(body)
         pod, reason = self._member(request.pod)
         if pod is None:
@@ -90,9 +114,11 @@ class Verbs:
 
 
 def _at_home(pod: HomeMember, request: PreemptRequest) -> WireVictims | None:
-    """The victims at home, when preempting there harms no more budgets than anywhere else."""
+    """The victims at home, when preempting there harms no more budgets, and no more pods, than anywhere else: a home is
+    what somebody wrote on the member's owner."""
     here = request.victims.get(pod.home)
     if here is None or not here.uids or pod.member_set.mode is not HomeMode.REQUIRE:
         return None
-    fewest = min(v.pdb_violations for v in request.victims.values())
-    return here if here.pdb_violations <= fewest else None
+    budgets = min(v.pdb_violations for v in request.victims.values())
+    pods = min(len(v.uids) for v in request.victims.values())
+    return here if here.pdb_violations <= budgets and len(here.uids) <= pods else None

@@ -7,7 +7,7 @@ Admission gives each new pod its place; the capability corrects what admission c
     admission/    decide: the class of a pod that is about to be created; book: the slots, an index of the world
     capability    Mix: keys `workload/<kind>/<ns>/<name>` and `node/<name>`
     rebalance/    workload: what is done about one workload; diagnosis, misplaced, health: what is wrong with it;
-                  move: the operator `move-replica`; room: would a node take the pod
+                  move: the operator `replace-pod`; room: would a node take the pod
     interruption/ notices: who says that a node goes; node, pods: what is done about it
     memory        what outlives a process so that nothing loops; pace: the settings; explain, release: words and undoing
 

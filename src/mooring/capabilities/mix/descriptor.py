@@ -3,16 +3,33 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mooring.capabilities.mix import memory
+from mooring.capabilities.drain import request
+from mooring.capabilities.drain.cordon import is_ours, lift_cordon
+from mooring.capabilities.drain.signals import departures
+from mooring.capabilities.mix import memory, schemes, worth
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import all_workloads, one_workload
+from mooring.capabilities.mix.interruption.notices import SOFT_TAINT, has_soft_taint, mark_of
+from mooring.capabilities.mix.interruption.silence import SOURCE as SPOT
 from mooring.capabilities.mix.labels import ENABLED, MODE
-from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.mix.release import undo
-from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITES, Descriptor, Leftover, Marked, Right
+from mooring.capabilities.mix.policy import SOURCES, MixPolicy
+from mooring.capabilities.mix.rebalance import returns
+from mooring.capabilities.mix.rebalance.diagnosis import WorkloadNotes
+from mooring.core.model.descriptor import (
+    EVENTS,
+    MEMORY,
+    NODE_WRITES,
+    POD_WRITES,
+    TLS_SECRET,
+    WEBHOOK,
+    Descriptor,
+    Leftover,
+    Marked,
+)
+from mooring.core.model.instructions import EditTaints
 from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
 
-TLS_SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 _BAD_MODE: Final = "mooring-doctor-asks"
 #: A workload with a mode that does not exist.
 REFUSED: Final[Mapping[str, Any]] = {
@@ -26,17 +43,26 @@ REFUSED: Final[Mapping[str, Any]] = {
         },
     },
 }
-_HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-
-
-def hooks(*verbs: str) -> tuple[Right, ...]:
-    """On both webhook configurations of ours. Not `create`, which knows no names: the installer has made them."""
-    return tuple(Right("admissionregistration.k8s.io", hook, verbs, names=("mooring-mix",)) for hook in _HOOKS)
+ROOM: Final = ("look at", "kubectl get nodes -L node.kubernetes.io/capacity")
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
-    for one in undo(marked.pods, marked.nodes, marked.replica_sets):
-        yield Leftover(one.what, (one.write,))
+    """Also what `mooring mix release` undoes: only what a mark says we did."""
+    names = {node.name for node in marked.nodes} or None
+    yield from request.leftovers(marked.pods, SOURCES, marked.replica_sets, names, "released")
+    for node in sorted(marked.nodes, key=lambda n: n.name):
+        mark = mark_of(node)
+        if mark is not None:
+            words = "lift our cordon" if is_ours(mark) else "drop the mark; the cordon was there before us"
+            yield Leftover(f"node {node.name}: {words}", (lift_cordon(node, SPOT, "released"),))
+        if has_soft_taint(node):
+            edit = EditTaints(node=node.name, uid=node.uid, remove=(SOFT_TAINT,), why="released")
+            yield Leftover(f"node {node.name}: remove the taint {SOFT_TAINT.key}", (edit,))
+
+
+def figures(notes: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    known = (note.worth for note in notes.values() if isinstance(note, WorkloadNotes))
+    yield from worth.figures(worth.together(one for one in known if one is not None))
 
 
 DESCRIPTOR = Descriptor(
@@ -49,6 +75,7 @@ DESCRIPTOR = Descriptor(
     limits={
         "workload": (1, "replicas away at once"),
         "node": (20, "what leaves one node at once"),
+        returns.TARGET: (returns.AT_LEAST, "replicas that return to spot in a minute"),
     },
     uncapped=("spot",),
     # Pods moved, nodes cordoned on notice; certificates and webhook configurations kept.
@@ -57,15 +84,19 @@ DESCRIPTOR = Descriptor(
         *POD_WRITES,
         NODE_WRITES,
         MEMORY,
-        Right("", "secrets", ("get", "update"), own=True, names=(TLS_SECRET,)),
-        Right("", "secrets", ("create",), own=True),
-        *hooks("get", "update", "delete"),
+        *WEBHOOK,
     ),
-    phrases={"move-replica": ("{it} moving", "when its replacement is Ready")},
+    gauges=worth.GAUGES,
+    figures=figures,
+    departures=lambda policy, node: departures(node, policy.interruption.detectors),
+    commands=lambda reason, _: [ROOM] if reason is Reason.NO_ROOM else [],
+    phrases={"replace-pod": ("{it} moving", "when its replacement is Ready")},
     request="a move",
     leftovers=leftovers,
     objects=((Kind.CONFIG_MAP, memory.NAME), (Kind.SECRET, TLS_SECRET)),
     report=all_workloads,
     detail=one_workload,
+    examine=schemes.examine,
+    codes=schemes.CODES,
     refused=(REFUSED, _BAD_MODE),
 )

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mooring.capabilities.drain.detach import is_detached, mark_on
 from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.drain.replace_pod import replacing
+from mooring.capabilities.drain.request import is_detached, request_of, workload_named
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
-from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, management_of, slot_of
-from mooring.capabilities.mix.rebalance.case import NO_NOTES, Case, WorkloadNotes
-from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
-from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, workload_key
+from mooring.capabilities.mix.labels import CONFLICT, ENABLED, MODE, RELAXED, Managed, Misconfigured, slot_of
+from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Case, Diagnosis, WorkloadNotes
+from mooring.capabilities.mix.rebalance.health import is_fast, workload_key
 from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted
+from mooring.capabilities.mix.worth import Prices, Worth, together
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Line, OperatorRecord, Verdict
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue, why
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class WorkloadReport(msgspec.Struct, frozen=True, kw_only=True):
     managed: bool
     mode: str = ""
     by_default: bool = False
+    #: The policy that selects it, what it gives (a mode, also where it only observes), and why it does or does not.
+    policy: str = ""
+    gives: str = ""
+    because: str = ""
     fast: bool = False
     replicas: int = 0
     ready: int = 0
@@ -60,6 +65,8 @@ class WorkloadReport(msgspec.Struct, frozen=True, kw_only=True):
     sequence: str = ""
     state: str = State.STABLE
     reason: str = ""
+    #: Share of spot, floor, saving; None: not managed.
+    worth: Worth | None = None
     #: What is wrong, in one sentence; "" when nothing is.
     wrong: str = ""
     #: The same one by one, where several things are wrong with its labels.
@@ -79,6 +86,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     signal: str
     #: None: voluntary, it goes when it is empty.
     seconds_left: float | None
+    #: Only recommended: it may go, and nothing is taken down for it.
+    likely: bool
     pods: int
     cordoned: bool
     #: A notice that cannot be read: the node is not emptied. In words.
@@ -89,7 +98,7 @@ def report(
     mix: "Mix",
     workload: Workload,
     world: WorldRead,
-    queue: Queue,
+    queue: QueueRead,
     now: float,
     running: Mapping[str, OperatorRecord] | None = None,
     notes: object = None,
@@ -101,10 +110,11 @@ def report(
     pods = sorted((_pod(look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
     detached = look.detached
     case = look.case()
-    mine = [r for r in (running or {}).values() if r.operator.args.get("workload_uid") == workload.uid]
+    mine = [r for r in (running or {}).values() if (how := replacing(r.operator)) and how.workload_uid == workload.uid]
     verdict = _verdict(look, case, detached, mine)
     comes, not_yet = _next(look, case, detached, mine)
     target = management.target if isinstance(management, Managed) else None
+    policy, gives, because = _by_policy(mix, workload)
     stays = [p for p in health.pods if p.node not in look.interrupted and is_ready(p, workload, now)]
     return WorkloadReport(
         kind=workload.kind,
@@ -113,6 +123,9 @@ def report(
         managed=target is not None,
         mode="" if target is None else str(target),
         by_default=isinstance(management, Managed) and management.by_default,
+        policy=policy,
+        gives=gives,
+        because=because,
         fast=is_fast(workload),
         replicas=health.wanted,
         ready=health.ready,
@@ -122,6 +135,7 @@ def report(
         sequence="" if target is None else target.sequence(health.wanted),
         state=verdict.state,
         reason=verdict.reason,
+        worth=look.worth,
         wrong=verdict.detail,
         problems=management.problems if isinstance(management, Misconfigured) else (),
         next=comes,
@@ -131,11 +145,30 @@ def report(
     )
 
 
+def _by_policy(mix: "Mix", workload: Workload) -> tuple[str, str, str]:
+    policy = mix.policy.policy_of(workload)
+    if policy is None:
+        return "", "", ""
+    own = ENABLED in workload.labels
+    given = mix.policy.management_of(workload, mix.left_out) if own else mix.policy.given_by(policy, workload)
+    gives = str(given.target) if isinstance(given, Managed) else ""
+    if own:
+        because = f"its own label {ENABLED}={workload.labels[ENABLED]} wins"
+    elif workload.namespace in mix.left_out:
+        because = f"namespace {workload.namespace} is left out by the webhook: nothing is done"
+    elif policy.observe:
+        because = "the policy only observes: nothing is done"
+    else:
+        because = f"its own label {MODE} says the mode" if MODE in workload.labels else "the policy"
+    return policy.name, gives, because
+
+
 def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[OperatorRecord]) -> Verdict:
     """The first verdict that applies."""
     if isinstance(look.management, Misconfigured):
         return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.management))
-    if detached:
+    asks = case.verdict is not None and case.verdict.reason is Reason.NO_ROOM and look.asking
+    if detached and not asks:
         ready, wanted = look.health.ready, look.health.wanted
         words = f"{counted(len(detached), 'pod')} leaving, still serving; {ready} of {wanted} others Ready"
         return Verdict(State.MOVING, _why_gone(detached[0]), words)
@@ -151,7 +184,7 @@ def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: li
 
 
 def _why_gone(pod: Pod) -> Reason:
-    mark = mark_on(pod)
+    mark = request_of(pod)
     return Reason(mark.reason) if mark is not None and mark.reason in set(Reason) else Reason.RESUMED
 
 
@@ -166,7 +199,7 @@ def _remedy(look: Diagnosis) -> str:
 
 def _pod(look: Diagnosis, pod: Pod, world: WorldRead) -> PodReport:
     notes = []
-    mark = mark_on(pod)
+    mark = request_of(pod)
     if mark is not None:
         notes.append(f"leaving: {mark.detail}")
     if is_detached(pod):
@@ -217,16 +250,16 @@ def _next(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[
             if waiting_on
             else f"op {operator.id} is on its way",
         )
-    blocked = why(look.queue, operator.id)
+    blocked = look.queue.why(operator.id)
     if blocked is None:
         return comes, f"op {operator.id} is next"
     fact = f": {blocked.facts[0].detail}" if blocked.facts else ""
     return comes, f"op {operator.id} waits for {blocked.target}{fact}; {blocked.sum()}"
 
 
-def speaking(world: WorldRead) -> list[Workload]:
-    """Every workload that says something about Mix."""
-    return [workload for workload in world.workloads() if ENABLED in workload.labels]
+def speaking(mix: "Mix", world: WorldRead) -> list[Workload]:
+    """Every workload that says something about Mix, or that a policy speaks for."""
+    return [workload for workload in world.workloads() if mix.policy.concerns(workload)]
 
 
 def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
@@ -238,7 +271,7 @@ def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
 def interrupted(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
     rows = []
     index = world.index(InterruptedNodes)
-    for name in sorted(index.names | index.marked):
+    for name in sorted(index.names | index.likely | index.marked):
         node = world.node(name)
         notice = None if node is None else notice_of(node, mix.policy.interruption, world, now)
         if node is None:
@@ -249,6 +282,7 @@ def interrupted(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
             NodeReport(
                 node=name,
                 signal="" if notice is None else notice.signal,
+                likely=notice is not None and notice.prepares_since is not None,
                 seconds_left=None if deadline is None else round(max(0.0, deadline - now), 1),
                 pods=len([p for p in world.pods_on(name) if p.active]),
                 cordoned=mark_of(node) is not None,
@@ -258,13 +292,13 @@ def interrupted(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
     return rows
 
 
-def lines(mix: "Mix", subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
+def lines(mix: "Mix", subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterator[Line]:
     """What `why` says about a workload, or about the place of a pod."""
     kind, _, rest = subject.partition("/")
     parts = rest.split("/")
     if kind == "workload" and len(parts) == 3:
-        workload = find_workload(f"{parts[1]}/{parts[0]}/{parts[2]}", world)
-        if workload is not None and ENABLED in workload.labels:
+        workload = workload_named(f"{parts[1]}/{parts[0]}/{parts[2]}", world)
+        if workload is not None and mix.policy.concerns(workload):
             one = report(mix, workload, world, queue, now)
             yield Line("now", f"{one.have} of {one.replicas} on-demand, {one.mode or 'no mode'} wants {one.wanted}")
     elif kind == "pod" and len(parts) == 2:
@@ -272,27 +306,43 @@ def lines(mix: "Mix", subject: str, world: WorldRead, queue: Queue, now: float) 
         workload = world.workload_of(pod) if pod is not None else None
         if pod is None or workload is None:
             return
-        management = management_of(workload, mix.policy.deployment_target)
+        management = mix.policy.management_of(workload, mix.left_out)
         slot = slot_of(pod)
         if isinstance(management, Managed) and slot is not None:
             given = class_of(pod, world)
-            yield Line("why there", f"slot {slot} of {workload.name}, {given}: {management.target}")
+            relaxed = (
+                "; it only prefers on-demand, which was full when it was created" if RELAXED in pod.annotations else ""
+            )
+            yield Line("why there", f"slot {slot} of {workload.name}, {given}: {management.target}{relaxed}")
 
 
 def all_workloads(engine: Any, _: Any) -> Generator[None, None, Mapping[str, Any]]:
     """What `GET /api/v1/mix` answers. Only the replica that leads knows what waits and runs."""
     rows = []
-    for place, workload in enumerate(speaking(engine.world)):
+    for place, workload in enumerate(speaking(engine.capabilities["mix"], engine.world)):
         if place % PART == PART - 1:
             yield
         rows.append(_told(engine, workload))
     nodes = interrupted(engine.capabilities["mix"], engine.world, engine.now)
-    return {"leading": engine.deciding, "workloads": in_order(rows), "nodes": nodes}
+    policy = engine.capabilities["mix"].policy
+    return {
+        "leading": engine.deciding,
+        "workloads": in_order(rows),
+        "nodes": nodes,
+        "policies": [one.name for one in policy.policies],
+        "worth": _together(rows, policy.prices),
+    }
+
+
+def _together(rows: Iterable[WorkloadReport], prices: Prices) -> Mapping[str, Any]:
+    """`saved` is a month's, and None without prices."""
+    all_ = msgspec.to_builtins(together(row.worth for row in rows if row.worth is not None))
+    return {**all_, "saved": all_["saved"] if prices.known else None, "currency": prices.currency}
 
 
 def one_workload(engine: Any, name: str) -> Mapping[str, Any] | None:
     """What `GET /api/v1/mix/<kind>/<namespace>/<name>` answers."""
-    workload = find_workload(name, engine.world)
+    workload = workload_named(name, engine.world)
     if workload is None:
         return None
     return {**msgspec.to_builtins(_told(engine, workload)), "leading": engine.deciding}

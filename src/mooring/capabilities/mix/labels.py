@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain import detach
+from mooring.capabilities.drain import request
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.kinds import Kind
@@ -33,7 +33,7 @@ REBALANCE: Final = "vacant.io/rebalance"
 LEFT_OUT: Final = "kube-system"
 # ── on pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 #: Label: the class this pod was given, `on-demand` or `spot`.
-AFFINITY: Final = detach.AFFINITY
+AFFINITY: Final = request.AFFINITY
 #: Annotations.
 SLOT: Final = "vacant.io/slot"
 RESERVATION: Final = "vacant.io/reservation"
@@ -43,6 +43,9 @@ CONFLICT: Final = "vacant.io/conflict"
 RELAXED: Final = "vacant.io/relaxed"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
+#: Characters. A label has 63 at most; an annotation, or a review that no API server checked, any number.
+LONGEST: Final = 256
+_LONGEST_SLOT: Final = 5
 _COUNT: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _PERCENT: Final = re.compile(r"(0|[1-9][0-9]?|100)(%|pct)")
 
@@ -53,6 +56,8 @@ class Managed(msgspec.Struct, frozen=True, gc=False):
     target: Target
     #: No mode was named: it is the default of its kind.
     by_default: bool = False
+    #: Of `mix.policies`; "": its own labels say so.
+    policy: str = ""
 
 
 class Unmanaged(msgspec.Struct, frozen=True, gc=False):
@@ -93,8 +98,13 @@ def read(
 ) -> Management:
     """Everything present is checked, even when it is switched off: a mistake should not show first on the day it is
     on."""
+    enabled, mode = labels.get(ENABLED, "false"), labels.get(MODE)
     shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
-    return _read(kind, labels.get(ENABLED, "false"), labels.get(MODE), shares, deployment_default)
+    # Before anything is remembered or quoted.
+    for key, value in ((ENABLED, enabled), (MODE, mode), (CUSTOM, shares[0]), (CUSTOM, shares[1])):
+        if value is not None and len(value) > LONGEST:
+            return Misconfigured((f"{key} has {len(value)} characters; no value of it has more than {LONGEST}",))
+    return _read(kind, enabled, mode, shares, deployment_default)
 
 
 @lru_cache(maxsize=1024)
@@ -166,9 +176,9 @@ def parse_share(text: str) -> Share | None:
 def slot_of(pod: Pod) -> int | None:
     """The slot written on a pod, or None: it was never given one, or the value is no slot."""
     text = pod.annotations.get(SLOT)
-    return None if text is None else _slot(text)
+    return None if text is None or len(text) > _LONGEST_SLOT else _slot(text)
 
 
 @lru_cache(maxsize=4096)
 def _slot(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else None
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.model.cluster import ConfigMap, Key
-from mooring.core.model.instructions import Create, Instruction, Patch
+from mooring.core.model.instructions import Create, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
 
 NAME: Final = "mooring-mix-memory"
@@ -60,7 +60,7 @@ def read(memory: ConfigMap | None, subject: str) -> Note:
         return NOTHING
 
 
-def write(memory: ConfigMap | None, where: Key, subject: str, note: Note | None, now: float, why: str) -> Instruction:
+def write(memory: ConfigMap | None, where: Key, subject: str, note: Note | None, now: float, why: str) -> HarmlessWrite:
     """Write one note, or remove it (None)."""
     text = None if note is None else msgspec.json.encode(note).decode()
     if memory is None:

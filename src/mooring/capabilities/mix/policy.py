@@ -1,16 +1,29 @@
 """What an administrator may set about Mix. Numbers are seconds."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from mooring.capabilities.mix.labels import parse_share
+from mooring.capabilities.mix.labels import (
+    ENABLED,
+    MODE,
+    Managed,
+    Management,
+    Unmanaged,
+    management_of,
+    parse_share,
+    read,
+)
 from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
-from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target
-from mooring.core.model.capacity import ANY, CapacityRules
-from mooring.core.model.cluster import Toleration
+from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
+from mooring.capabilities.mix.worth import Prices
+from mooring.core.model.capacity import ANY, CapacityLabel, CapacityRules
+from mooring.core.model.cluster import Toleration, Workload
+from mooring.core.model.kinds import Kind
 
 #: The sources of Mix's operators and marks.
 SOURCES: Final = frozenset({"mix", "spot"})
@@ -28,21 +41,62 @@ class OnShortage(StrEnum):
     WAIT = "wait"
 
 
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Workloads that are switched on without labels of their own."""
+
+    name: str
+    #: Names of namespaces; `*` stands for any characters. Not given: all.
+    namespaces: tuple[str, ...] = ()
+    #: Labels of the workload, all of them (`key=value`). Not given: any.
+    labels: tuple[str, ...] = ()
+    #: Deployment or StatefulSet; "": both.
+    kind: str = ""
+    #: What they want: a mode, or `custom:2`, `custom:30%`. Not given: the default of their kind.
+    mode: str = ""
+    #: Only say what would get it (`mooring mix policies`).
+    observe: bool = False
+
+    def __post_init__(self) -> None:
+        where = f"mix.policies {self.name!r}"
+        if not self.namespaces and not self.labels:
+            raise ValueError(f'{where} selects nothing; name namespaces or labels (namespaces: ["*"] for all)')
+        wrong = [label for label in self.labels if not all(label.partition("=")[::2])]
+        if wrong:
+            raise ValueError(f"{where} has label {wrong[0]!r}; write key=value, e.g. tier=front")
+        if self.kind not in {"", Kind.DEPLOYMENT, Kind.STATEFUL_SET}:
+            raise ValueError(f"{where} has kind {self.kind!r}; it must be Deployment or StatefulSet")
+        if self.mode:
+            _target(self.mode, f"{where} mode")
+
+    def selects(self, workload: Workload) -> bool:
+        if self.kind not in {"", workload.kind}:
+            return False
+        if self.namespaces and not any(fnmatchcase(workload.namespace, one) for one in self.namespaces):
+            return False
+        pairs = (label.partition("=")[::2] for label in self.labels)
+        return all(workload.labels.get(key) == value for key, value in pairs)
+
+
 class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    #: How this cluster tells spot from on-demand. The first label is the one written into affinities.
+    #: How this cluster tells spot from on-demand. Those that nodes use are written into affinities.
     capacity: CapacityRules = CapacityRules()
-    #: What spot pods tolerate. Not given: a NoSchedule taint that says the same as the first capacity label.
+    #: What spot pods tolerate. Not given: NoSchedule taints that say the same as the capacity labels in use.
     spot_tolerations: tuple[Toleration, ...] | None = None
     #: What a Deployment without a mode wants: `all-in-spot`, the design's, or e.g. `custom:1` for a floor of one.
     deployment_default: str = Mode.ALL_IN_SPOT.value
+    #: Workloads that are switched on by their namespace or labels, the first policy that selects one. Labels
+    #: `vacant.io/optimize-scheduling…` on the workload win.
+    policies: tuple[Policy, ...] = ()
     #: Pods with Mooring's affinity when a workload is switched off: `recreate` one by one without it, or `leave`.
     on_disable: OnDisable = OnDisable.RECREATE
     #: A pod that finds no on-demand node: `relax` recreates it with a preference instead, `wait` leaves it.
     on_shortage: OnShortage = OnShortage.RELAX
     #: How long a slot is kept for a pod that was admitted and not yet seen: a create request takes 34 s at most.
-    reservation_s: float = 40.0
+    reservation_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 40.0
     #: A ReplicaSet that asks for more than it may have is retrying: reservations older than this are then dropped.
-    reclaim_s: float = 5.0
+    reclaim_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+    #: What machines cost, for the saving that `mooring mix status` and the metrics show.
+    prices: Prices = Prices()
     #: How fast replicas are moved, and what is done when a node is about to go.
     rebalance: RebalancePolicy = RebalancePolicy()
     interruption: InterruptionPolicy = InterruptionPolicy()
@@ -54,30 +108,62 @@ class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if not first.spot_values and not first.ondemand_values:
             raise ValueError(f"capacity.labels[0] ({first.key}) names neither spot_values nor ondemand_values")
         _target(self.deployment_default)
+        names = [one.name for one in self.policies]
+        if len(set(names)) < len(names):
+            raise ValueError("two of mix.policies have the same name; `mooring mix policies` tells them apart by it")
+
+    def policy_of(self, workload: Workload) -> Policy | None:
+        """The first that selects it, whether or not its own labels win."""
+        return next((one for one in self.policies if one.selects(workload)), None)
+
+    def concerns(self, workload: Workload) -> bool:
+        """It says something about Mix, or a policy does."""
+        return ENABLED in workload.labels or bool(self.policies and self.policy_of(workload))
+
+    def management_of(self, workload: Workload, left_out: frozenset[str] = frozenset()) -> Management:
+        """What this workload wants: by its labels, else by the first policy that selects it."""
+        found = management_of(workload, self.deployment_target, left_out)
+        if not self.policies or ENABLED in workload.labels or not isinstance(found, Unmanaged):
+            return found
+        policy = self.policy_of(workload)
+        if policy is None or policy.observe or workload.namespace in left_out:
+            return found
+        return self.given_by(policy, workload)
+
+    def given_by(self, policy: Policy, workload: Workload) -> Management:
+        """A mode in its own labels wins over the policy's."""
+        if MODE in workload.labels:
+            switched_on = {**workload.labels, ENABLED: "true"}
+            found = read(workload.kind, switched_on, workload.annotations, self.deployment_target)
+            return msgspec.structs.replace(found, policy=policy.name) if isinstance(found, Managed) else found
+        target = _target(policy.mode) if policy.mode else default_target(workload.kind, self.deployment_target)
+        return Managed(target, by_default=not policy.mode, policy=policy.name)
 
     @property
     def deployment_target(self) -> Target:
         return _target(self.deployment_default)
 
-    @property
-    def tolerations(self) -> tuple[Toleration, ...]:
-        """What a spot pod gets."""
+    def tolerations(self, schemes: Iterable[CapacityLabel] = ()) -> tuple[Toleration, ...]:
+        """What a spot pod gets, where these labels are in use; without any, the first."""
         if self.spot_tolerations is not None:
             return self.spot_tolerations
-        first = self.capacity.labels[0]
-        if ANY in first.spot_values:
-            return (Toleration(first.key, "Exists", effect="NoSchedule"),)
-        return tuple(Toleration(first.key, "Equal", value, "NoSchedule") for value in first.spot_values)
+        found: list[Toleration] = []
+        for one in tuple(schemes) or self.capacity.labels[:1]:
+            if ANY in one.spot_values:
+                found.append(Toleration(one.key, "Exists", effect="NoSchedule"))
+            else:
+                found += [Toleration(one.key, "Equal", value, "NoSchedule") for value in one.spot_values]
+        return tuple(found)
 
 
 @cache
-def _target(text: str) -> Target:
+def _target(text: str, where: str = "deployment-default") -> Target:
     """`all-in-spot`, `custom:1`, `custom:30%`."""
     name, colon, figure = text.partition(":")
     share: Share | None = parse_share(figure) if colon else None
     if name not in MODES or (name == Mode.CUSTOM) != bool(colon) or (colon and share is None):
         raise ValueError(
-            f"deployment-default is {text!r}; write one of {', '.join(m for m in MODES if m != Mode.CUSTOM)}, "
+            f"{where} is {text!r}; write one of {', '.join(m for m in MODES if m != Mode.CUSTOM)}, "
             "or custom with a figure, e.g. custom:1 or custom:30%"
         )
     return DEPLOYMENT_DEFAULT if name == Mode.ALL_IN_SPOT else Target(Mode(name), share)

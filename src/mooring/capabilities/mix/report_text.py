@@ -10,6 +10,7 @@ LONGEST_LINE: Final = 110
 #: Slots that are written out.
 LONGEST_SEQUENCE: Final = 40
 WORKLOAD_COLUMNS: Final = ("STATE", "NAMESPACE", "WORKLOAD", "MODE", "READY", "ON-DEMAND", "SAFE", "WHAT IS WRONG")
+POLICY_COLUMNS: Final = ("POLICY", "NAMESPACE", "WORKLOAD", "GETS", "BECAUSE")
 POD_COLUMNS: Final = ("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", "")
 
 
@@ -20,6 +21,9 @@ def slots_text(slots: str) -> str:
 
 
 def node_line(node: Mapping[str, Any]) -> str:
+    if node.get("likely"):
+        words = "may be interrupted, replacements where there is room"
+        return f"{node['node']} {words} ({node['signal']}), {counted(node['pods'], 'pod')} on it"
     if node["signal"] and node["seconds_left"] is None:
         return f"{node['node']} is being emptied ({node['signal']}), {counted(node['pods'], 'pod')} on it"
     if node["signal"]:
@@ -41,6 +45,11 @@ def workload_row(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["safe"]),
         one["wrong"] or "nothing",
     )
+
+
+def policy_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    gets = one["gives"] or "nothing"
+    return one["policy"], one["namespace"], f"{one['kind']}/{one['name']}", gets, one["because"]
 
 
 def pod_row(pod: Mapping[str, Any]) -> tuple[str, ...]:
@@ -71,6 +80,7 @@ def workload_lines(one: Mapping[str, Any]) -> list[str]:
         lines += [f"wrong       {part}" for part in one["problems"] or one["wrong"].split("; ")]
     if one["managed"]:
         by = " (the default of its kind)" if one["by_default"] else ""
+        by += f" (by policy {one['policy']})" if one["because"] == "the policy" else ""
         lines.append(f"mode        {one['mode']}{by}: slots {slots_text(one['sequence'])}")
         lines.append(f"floor       {one['wanted']} on on-demand; {one['safe']} Ready there now")
     lines += [f"next        {one['next']}"] if one["next"] else []

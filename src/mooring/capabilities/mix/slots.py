@@ -117,15 +117,15 @@ class SlotPlace(msgspec.Struct, frozen=True, gc=False):
 class SlotLedger:
     """The slots of one owner. Holders are pod uids and reservation tokens; every change costs O(log n)."""
 
-    __slots__ = ("_aim", "_due", "_free", "_high", "_holders", "_on_demand", "_places", "_unslotted")
+    __slots__ = ("_aim", "_due", "_free", "_holders", "_next", "_on_demand", "_places", "_unslotted")
 
     def __init__(self) -> None:
         self._places: dict[str, SlotPlace] = {}
         self._holders: dict[int, list[str]] = {}
-        #: Free slots below `_high`, as a heap; may also hold some that were taken since.
+        #: Slots below `_next` that were freed, as a heap; may also hold some that were taken since.
         self._free: list[int] = []
-        #: Every slot from here on is free.
-        self._high = 0
+        #: Slots below were held when they were looked at. A pod may name any slot, so nothing is kept per free one.
+        self._next = 0
         self._on_demand = 0
         self._unslotted = 0
         #: The target by which `_due` was counted: on-demand slots among the held ones.
@@ -174,10 +174,6 @@ class SlotLedger:
             return
         self._holders[slot] = [holder]
         self._due += self._is_due(slot)
-        if slot >= self._high:
-            for skipped in range(self._high, slot):
-                heapq.heappush(self._free, skipped)
-            self._high = slot + 1
 
     def drop(self, holder: str) -> None:
         place = self._places.pop(holder, None)
@@ -193,14 +189,19 @@ class SlotLedger:
         if not holders:
             del self._holders[slot]
             self._due -= self._is_due(slot)
-            heapq.heappush(self._free, slot)
+            if slot < self._next:
+                heapq.heappush(self._free, slot)
 
     # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def lowest_free(self) -> int:
         while self._free and self._free[0] in self._holders:
             heapq.heappop(self._free)
-        return self._free[0] if self._free else self._high
+        if self._free:
+            return self._free[0]
+        while self._next in self._holders:
+            self._next += 1
+        return self._next
 
     def choose(self, slot: int, target: Target, replicas: int) -> NodeClass:
         """The class of the pod about to take `slot`. The pod that has it now (its predecessor) does not count."""

@@ -15,18 +15,17 @@ Follow
     `sink` gets `Listed` (the whole truth: what is missing was deleted), then `Seen` and `Gone`. Works on any KubeApi.
 
 Write only while leading
-    safe = Fenced(api, may_write)                           # a KubeApi whose writes raise NotLeaderError unless we lead
+    safe = fenced(api, may_write)                           # a KubeApi whose writes raise NotLeaderError unless we lead
 """
 
 from mooring.clients.kube.api import HttpKubeApi, Scope
 from mooring.clients.kube.config import Connection, KubeconfigError, load
-from mooring.clients.kube.fence import Fenced, NotLeaderError
+from mooring.clients.kube.fence import NotLeaderError, fenced
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 
 __all__ = [
     "Connection",
-    "Fenced",
     "HttpKubeApi",
     "Informer",
     "InformerSet",
@@ -34,5 +33,6 @@ __all__ = [
     "NotLeaderError",
     "QuietCollector",
     "Scope",
+    "fenced",
     "load",
 ]

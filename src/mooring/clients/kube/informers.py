@@ -11,11 +11,12 @@ seconds and took 25 to 40 ms, in which no request was answered. So it is made ra
 
 import asyncio
 import gc
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Final
 
 from mooring.clients.kube.informer import Informer
+from mooring.core.model.kinds import Kind
 
 #: `gc.set_threshold` once the world is there.
 SELDOM: Final = (10_000, 50, 100)
@@ -54,21 +55,23 @@ class QuietCollector:
 
 
 class InformerSet:
-    """Runs informers side by side. Ready (`synced`) when every one of them has listed its kind once."""
+    """Runs informers side by side. Ready (`synced`) when every one of them, but for the optional ones, has listed its
+    kind once."""
 
-    def __init__(self, informers: Iterable[Informer]) -> None:
+    def __init__(self, informers: Iterable[Informer], optional: Collection[Kind] = ()) -> None:
         self.informers = tuple(informers)
+        self._needed = tuple(one for one in self.informers if one.kind not in optional)
 
     @property
     def synced(self) -> bool:
-        return all(i.synced for i in self.informers)
+        return all(i.synced for i in self._needed)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The kinds not synced yet, each with what went wrong last: for `/readyz` and `doctor`."""
         return tuple(
             f"{i.kind}: {i.stats.last_error}" if i.stats.last_error else str(i.kind)
-            for i in self.informers
+            for i in self._needed
             if not i.synced
         )
 

@@ -52,7 +52,7 @@ _STATUS: Final = msgspec.json.Decoder(Status)
 #: All that the server says when a JSON patch does not apply: a `test` that failed, or a path that is not there.
 _PATCH_DOES_NOT_APPLY: Final = "the server rejected our request due to an error in our request"
 #: The server may ask for as much.
-LONGEST_WISH_S: Final = 60.0
+MAX_RETRY_AFTER_S: Final = 60.0
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
@@ -74,9 +74,9 @@ def retry_after_s(header: str | None, status: Status, default: float = 1.0) -> f
     Dates (proxies send them) count as the default. A maintenance page may ask for hours: the cluster does not wait.
     """
     if header and header.strip().isdecimal():
-        return min(float(header), LONGEST_WISH_S)
+        return min(float(header), MAX_RETRY_AFTER_S)
     if status.details and status.details.retry_after_seconds > 0:
-        return min(float(status.details.retry_after_seconds), LONGEST_WISH_S)
+        return min(float(status.details.retry_after_seconds), MAX_RETRY_AFTER_S)
     return default
 
 

@@ -5,9 +5,8 @@ ERROR's is a Status, and neither would pass for a Pod. Whatever is no answer of 
 line) raises `BrokenStream`: it must never be mistaken for "there is nothing".
 """
 
-import sys
 from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -15,15 +14,13 @@ from mooring.clients.kube.status import parse_status
 from mooring.clients.ports import ListPage, UnansweredError, WatchEvent
 from mooring.clients.wire import kube as wire
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import shallow
 
 #: The bookmark that ends the initial events of a WatchList carries this annotation.
 INITIAL_END: Final = "k8s.io/initial-events-end"
 #: The last is for what stands in an object's place and is none.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError)
-#: The API server takes objects that nest 10,000 deep (a free-form field of a TidbCluster), the interpreter 1,000.
-DEEPEST: Final = 12_000
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -51,7 +48,7 @@ _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 
 def read_page(kind: Kind, body: bytes) -> ListPage:
     try:
-        items, version, token = _patiently(wire.decode_list, kind, body)
+        items, version, token = _without_depth(wire.decode_list, kind, body)
     except _UNREADABLE as error:
         raise BrokenStreamError(f"list {kind}: the answer is not a list ({error}): {body[:60]!r}") from error
     if not version:
@@ -63,22 +60,17 @@ def read_page(kind: Kind, body: bytes) -> ListPage:
 
 def read_line(kind: Kind, line: bytes) -> WatchEvent:
     try:
-        return _patiently(_read_line, kind, line)
+        return _without_depth(_read_line, kind, line)
     except _UNREADABLE as error:
         raise BrokenStreamError(f"watch {kind}: a line that is not a watch event ({error}): {line[:60]!r}") from error
 
 
-def _patiently(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Once more, with room for the depth, where an object nests too deep: one such must not cost all the others."""
+def _without_depth(read: Callable[[Kind, bytes], T], kind: Kind, body: bytes) -> T:
+    """Where an object nests too deep, once more without that depth: one such must not cost all the others."""
     try:
-        return read(*args, **kwargs)
+        return read(kind, body)
     except RecursionError:
-        usual = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(usual, DEEPEST))
-        try:
-            return read(*args, **kwargs)
-        finally:
-            sys.setrecursionlimit(usual)
+        return read(kind, shallow(body))
 
 
 def _read_line(kind: Kind, line: bytes) -> WatchEvent:

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mooring.clients.ports import Json, UnansweredError
-from mooring.core.model.tidb import MOST, Number, PdMember, PdOperator, PdPause, Store
+from mooring.clients.texts import printable
+from mooring.core.model.tidb import LARGEST_NUMBER, Number, PdLock, PdMember, PdOperator, PdPause, Store
 
 T = TypeVar("T")
 
@@ -61,7 +62,12 @@ class _Member(msgspec.Struct):
             raise ValueError("a member's id has 64 bits")
 
 
+class _Header(msgspec.Struct):
+    cluster_id: int = 0
+
+
 class _Members(msgspec.Struct):
+    header: _Header | None = None
     members: list[_Member] | None = None
     leader: _Member | None = None
 
@@ -77,6 +83,13 @@ class _Pause(msgspec.Struct):
     resume_at: str = ""
 
 
+class _Task(msgspec.Struct):
+    type: str = ""
+    id: str = ""
+    start_timestamp: Number = 0
+    description: str = ""
+
+
 class _EvictList(msgspec.Struct):
     ranges: dict[str, Any] | None = msgspec.field(default=None, name="store-id-ranges")
 
@@ -87,6 +100,7 @@ _MEMBERS: Final = msgspec.json.Decoder(_Members)
 _HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
 _STATUS: Final = msgspec.json.Decoder(StoreStatus)
 _EVICT_LIST: Final = msgspec.json.Decoder(_EvictList)
+_TASKS: Final = msgspec.json.Decoder(list[_Task] | None)
 _PAUSES: Final = msgspec.json.Decoder(list[_Pause | str] | None)
 _STRINGS: Final = msgspec.json.Decoder(list[str] | None)
 _TEXT: Final = msgspec.json.Decoder(str)
@@ -118,12 +132,12 @@ def decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
 def bytes_of(size: str | int) -> int:
     """`100GiB`, `1.5 TB`, a plain number: PD counts in powers of 1024 whatever it prints."""
     if isinstance(size, int):
-        return min(max(0, size), MOST)
+        return min(max(0, size), LARGEST_NUMBER)
     match = _SIZE.match(size[:64])
     if match is None:
         return 0
     try:
-        return min(int(float(match[1]) * 1024 ** _UNITS[match[2].upper()]), MOST)
+        return min(int(float(match[1]) * 1024 ** _UNITS[match[2].upper()]), LARGEST_NUMBER)
     except (ValueError, OverflowError):
         return 0
 
@@ -183,6 +197,23 @@ def members(body: bytes) -> tuple[tuple[PdMember, ...], str]:
     listed = few(answer.members, MOST_MEMBERS, "members")
     found = (PdMember(m.name, m.member_id, tuple(few(m.client_urls, MOST_LABELS, "addresses"))) for m in listed)
     return tuple(sorted(found, key=lambda m: m.name)), answer.leader.name if answer.leader else ""
+
+
+def cluster_id(body: bytes) -> int:
+    """PD's own, from the header of its answer for the members; 0: none that has 64 bits."""
+    answer: _Members = decode(_MEMBERS, body, "members")
+    found = answer.header.cluster_id if answer.header is not None else 0
+    return found if 0 <= found < 1 << 64 else 0
+
+
+def lock(body: bytes) -> PdLock | None:
+    """The first of the tasks that PD lists: it lets one run at a time."""
+    listed = few(decode(_TASKS, body, "maintenance"), MOST_LISTED, "tasks")
+    if not listed:
+        return None
+    one = listed[0]
+    words = printable(one.description.strip('"'))
+    return PdLock(printable(one.type), printable(one.id), float(one.start_timestamp), words)
 
 
 def health(body: bytes) -> dict[int, bool | None]:

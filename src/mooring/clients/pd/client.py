@@ -12,13 +12,14 @@ Three rules carry it:
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 from urllib.parse import quote
 
 from mooring.clients.pd import answers, regions
 from mooring.clients.pd.answers import EVICT_LEADER
+from mooring.clients.pd.client_secret import ClientSecret
 from mooring.clients.pd.placement import PlacementReader
 from mooring.clients.pd.transport import API, PdAnswer, PdTransport
 from mooring.clients.ports import (
@@ -31,15 +32,28 @@ from mooring.clients.ports import (
     RefusedError,
     UnansweredError,
 )
-from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
+from mooring.core.model.placement import Placement
+from mooring.core.model.tidb import (
+    OUR_LONGEST_PAUSE_S,
+    PD_RESTART,
+    PdLock,
+    PdMember,
+    PdOperator,
+    PdPause,
+    PdView,
+    Region,
+    Store,
+    loses_quorum,
+)
 
 #: How long a PD without schedulers is asked to pause one, and how often.
 STARTING_S: Final = 8.0
 #: It adds them one after another: one that is missing may come so long after the first.
 ADDING_S: Final = 0.3
-AGAIN_S: Final = 0.03
+PAUSE_RETRY_S: Final = 0.03
 #: PD asks its members one after another, three seconds each, when it is asked for their health.
 HEALTH_S: Final = 1.0
+MAINTENANCE: Final = "/pd/api/v2/maintenance"
 
 
 class PdClient:
@@ -49,7 +63,7 @@ class PdClient:
         *,
         clock: Clock,
         chance: Chance | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        secret: ClientSecret | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
         may_ask: Callable[[str], bool] = lambda _: True,
@@ -62,7 +76,7 @@ class PdClient:
             endpoints,
             clock=clock,
             chance=chance,
-            ssl_context=ssl_context,
+            secret=secret,
             timeout_s=timeout_s,
             attempts=attempts,
             may_ask=may_ask,
@@ -76,11 +90,12 @@ class PdClient:
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def observe(self) -> PdView:
-        members, leader = answers.members(await self._get("/members"))
+    async def observe(self, *leaving: int) -> PdView:
+        said = await self._get("/members")
+        members, leader = answers.members(said)
         started = await self._leader_started(members, leader)
         # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
-        pauses = await self._pauses()
+        pauses, (lock, lockable) = await asyncio.gather(self._pauses(), self._lock())
         stores, (evicting, schedulers), count, operators, healthy, placement = await asyncio.gather(
             self._get("/stores"),
             self._evicting_and_names(),
@@ -100,7 +115,27 @@ class PdClient:
             schedulers=schedulers,
             pauses=pauses,
             placement=placement,
+            cluster_id=answers.cluster_id(said),
+            lock=lock,
+            lockable=lockable,
+            at_risk=await self._at_risk(leaving, placement) if leaving else {},
         )
+
+    async def _at_risk(self, leaving: Sequence[int], placement: Placement | None) -> dict[int, int]:
+        """Regions with a peer that is down, behind or missing; where a rule wants fewer than three voters, all regions
+        of the store. Empty: PD could not say, or more than there is room for."""
+        try:
+            checks = [self._get(f"/regions/check/{kind}") for kind in ("down-peer", "pending-peer", "miss-peer")]
+            unwell = [r for body in await asyncio.gather(*checks) for r in regions.regions(body)]
+            found: dict[int, int] = {}
+            for store_id in leaving:
+                every = placement is None or placement.few_voters
+                own = regions.regions(await self._get(f"/regions/store/{store_id}")) if every else ()
+                known = {r.id: r for r in (*own, *unwell)}
+                found[store_id] = sum(loses_quorum(r, store_id) for r in known.values())
+        except PortError:
+            return {}
+        return found
 
     async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:
         """A follower of 8.5 answers for itself here, not for the leader, so the leader is asked at its own address."""
@@ -213,15 +248,42 @@ class PdClient:
         return True
 
     async def remove_evict_leader(self, store_id: int) -> None:
-        answer = await self._ask("DELETE", f"/schedulers/{EVICT_LEADER}-{store_id}")
-        if not answer.ok and answer.status != 404:
+        # Asked once: a second try, after an answer that was lost, could remove what a person has added since.
+        answer = await self._ask("DELETE", f"/schedulers/{EVICT_LEADER}-{store_id}", idempotent=False)
+        if answer.ok:
+            return  # what is listed from now on is another client's
+        if answer.status != 404:
             raise _error(answer, f"end the eviction of store {store_id}")
+        # A scheduler that PD has stored and not loaded yet answers 404 too, and would come back.
+        await self._clock.sleep(ADDING_S)
         evicting = await self._evicting()
-        if evicting is None:
-            # A scheduler that PD has stored and not loaded yet answers 404 too, and would come back.
-            raise UnansweredError("PD does not list its schedulers yet: the end of the eviction is not proven")
-        if store_id in evicting:
-            raise UnansweredError(f"PD still evicts leaders of store {store_id}")
+        if evicting is None or store_id in evicting:
+            raise UnansweredError("PD has not loaded its schedulers yet: the end of the eviction is not proven")
+
+    # ── The maintenance lock ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _lock(self) -> tuple[PdLock | None, bool]:
+        """Who holds it, and whether this PD has one at all: both are a 404 where nobody does."""
+        answer = await self._transport.ask("GET", MAINTENANCE)
+        if answer.ok:
+            return answers.lock(answer.body), True
+        if answer.status != 404:
+            raise _error(answer, "maintenance lock")
+        return None, "maintenance task" in answer.words
+
+    async def hold_lock(self, lock_id: str, description: str) -> None:
+        answer = await self._transport.ask("PUT", f"{MAINTENANCE}/{PD_RESTART}/{quote(lock_id, safe='')}", description)
+        if answer.status == 409:
+            held, _ = await self._lock()
+            if held is None or held.id != lock_id:
+                raise ConflictError(f"PD's maintenance lock is held by {held or 'another task'}")
+        elif not answer.ok:
+            raise _error(answer, "take the maintenance lock")
+
+    async def release_lock(self, lock_id: str) -> None:
+        answer = await self._transport.ask("DELETE", f"{MAINTENANCE}/{PD_RESTART}/{quote(lock_id, safe='')}")
+        if not answer.ok and answer.status not in (404, 409):
+            raise _error(answer, "release the maintenance lock")
 
     # ── Operators, schedulers, the leader ─────────────────────────────────────────────────────────────────────────
 
@@ -263,7 +325,7 @@ class PdClient:
                     if others
                     else UnansweredError("PD has no schedulers yet: nothing paused")
                 )
-            await self._clock.sleep(AGAIN_S)
+            await self._clock.sleep(PAUSE_RETRY_S)
 
     async def transfer_pd_leader(self, name: str) -> None:
         answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
@@ -273,6 +335,10 @@ class PdClient:
             raise _error(answer, f"hand PD's leadership to {name}")
 
     # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def one_connection(self) -> AbstractAsyncContextManager[None]:
+        """See `PdTransport.one_connection`."""
+        return self._transport.one_connection()
 
     async def _ask(self, method: str, path: str, body: Json | None = None, *, idempotent: bool = True) -> PdAnswer:
         return await self._transport.ask(method, API + path, body, idempotent=idempotent)

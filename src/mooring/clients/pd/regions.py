@@ -100,7 +100,7 @@ def _check_order(listed: Sequence[_Region], start_key: str) -> None:
     try:
         bytes.fromhex(end)
     except ValueError:
-        raise UnansweredError("PD names a key that is none") from None
+        raise UnansweredError("PD returned a region key that is not hex") from None
 
 
 @lru_cache(maxsize=8192)

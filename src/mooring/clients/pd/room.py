@@ -10,7 +10,7 @@ from mooring.core.model.cluster import Key
 
 MIB: Final = 1 << 20
 #: In bytes as they came; in memory they take up to four times as much. Those of a thousand stores take 3 MiB.
-MOST: Final = 32 * MIB
+MAX_KEPT_BYTES: Final = 32 * MIB
 #: Smaller answers are not counted, nor those of a cluster that was not asked for so long.
 SMALL: Final = 1 << 16
 FORGET_S: Final = 3600.0
@@ -32,7 +32,7 @@ class AnswerRoom:
         taken = {cluster.namespace: size}
         for (other, _), (held, _) in self._held.items():
             taken[other.namespace] = taken.get(other.namespace, 0) + held
-        full = sum(taken.values()) > MOST and taken[cluster.namespace] > MOST // len(taken)
+        full = sum(taken.values()) > MAX_KEPT_BYTES and taken[cluster.namespace] > MAX_KEPT_BYTES // len(taken)
         if full and size > before:
             if before:
                 self._held[cluster, path] = (before, now)

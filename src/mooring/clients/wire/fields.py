@@ -191,6 +191,15 @@ class NodeStatus(Wire, frozen=True):
     addresses: tuple[NodeAddress, ...] | None = None
 
 
+class NodeClaimStatus(Wire, frozen=True):
+    node_name: str | None = None
+
+
+class WireNodeClaim(Wire, frozen=True):
+    metadata: Meta = Meta()
+    status: NodeClaimStatus | None = None
+
+
 class WireNode(Wire, frozen=True):
     metadata: Meta = Meta()
     spec: NodeSpec | None = None

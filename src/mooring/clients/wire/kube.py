@@ -18,6 +18,7 @@ from mooring.clients.wire.fields import (
     WireClaim,
     WireConfigMap,
     WireNode,
+    WireNodeClaim,
     WirePdb,
     WirePod,
     WireVolume,
@@ -26,6 +27,7 @@ from mooring.clients.wire.fields import (
 from mooring.clients.wire.tidb import tidb_cluster
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import is_dense
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -64,6 +66,7 @@ def _tidb_cluster(obj: Mapping[str, Any]) -> Object:
 _FORMS: Final[dict[Kind, _Form]] = {
     Kind.POD: _form(WirePod, pods.pod),
     Kind.NODE: _form(WireNode, objects.node),
+    Kind.NODE_CLAIM: _form(WireNodeClaim, objects.node_claim),
     Kind.DEPLOYMENT: _form(WireWorkload, objects.deployment),
     Kind.STATEFUL_SET: _form(WireWorkload, objects.stateful_set),
     Kind.REPLICA_SET: _form(WireWorkload, objects.replica_set),
@@ -73,7 +76,7 @@ _FORMS: Final[dict[Kind, _Form]] = {
     Kind.CONFIG_MAP: _form(WireConfigMap, objects.config_map),
 }
 
-#: The kinds that the world keeps, and that can be read here.
+#: The kinds that can be read here.
 KINDS: Final[frozenset[Kind]] = frozenset({*_FORMS, Kind.TIDB_CLUSTER})
 
 
@@ -86,17 +89,34 @@ _RAW_LIST: Final = msgspec.json.Decoder(_RawList)
 _PLAIN: Final = msgspec.json.Decoder()
 
 
+class _Who(msgspec.Struct, frozen=True):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_WHO: Final = msgspec.json.Decoder(_Who)
+
+
 def decode(kind: Kind, raw: bytes | msgspec.Raw) -> Object:
     """One object from its JSON."""
     if kind is Kind.TIDB_CLUSTER:
-        plain = _PLAIN.decode(raw)
-        return project(kind, plain if isinstance(plain, dict) else {})
+        return project(kind, _plain(raw))
     form = _form_of(kind)
     try:
         wire = form.one.decode(raw)
     except msgspec.ValidationError:
-        wire = _forgiving(form.struct, _PLAIN.decode(raw))
+        wire = _forgiving(form.struct, _plain(raw))
     return form.project(wire)
+
+
+def _plain(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """The object as plain values. Of one that was made to be large in memory only who it is: a free-form field may hold
+    half a million lists."""
+    body = bytes(raw)
+    if is_dense(body):
+        metadata = bytes(_WHO.decode(body).metadata) if body.lstrip()[:1] == b"{" else b"{}"
+        return {"metadata": {} if is_dense(metadata) else _PLAIN.decode(metadata)}
+    plain = _PLAIN.decode(body)
+    return plain if isinstance(plain, dict) else {}
 
 
 def decode_list(kind: Kind, raw: bytes) -> tuple[tuple[Object, ...], str, str]:

@@ -10,6 +10,7 @@ from mooring.clients.wire.fields import (
     WireClaim,
     WireConfigMap,
     WireNode,
+    WireNodeClaim,
     WirePdb,
     WireVolume,
     WireWorkload,
@@ -22,6 +23,7 @@ from mooring.core.model.cluster import (
     ConfigMap,
     Key,
     Node,
+    NodeClaim,
     Pdb,
     ReplicaSet,
     Requirement,
@@ -30,6 +32,8 @@ from mooring.core.model.cluster import (
     Workload,
 )
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import LONGEST_VALUE
+from mooring.core.model.marks import OWN_REASON, TERMINATES_AT
 
 #: Our word for a kubelet in graceful shutdown: its own reason is the same as for any node that is not Ready.
 SHUTDOWN: Final = "NodeShutdown"
@@ -39,7 +43,7 @@ _NOTHING: Final = (Requirement("", "In", ()),)
 
 def node(wire: WireNode) -> Node:
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    ready, reason, since, conditions = "Unknown", "", None, []
+    ready, reason, since, conditions, own = "Unknown", "", None, [], []
     amounts, address = NodeAmounts(), ""
     if status is not None:
         for condition in status.conditions or ():
@@ -50,6 +54,8 @@ def node(wire: WireNode) -> Node:
                     reason = SHUTDOWN
             elif condition.status == "True":
                 conditions.append(sharing.text(condition.type))
+                if (condition.reason or "").startswith(OWN_REASON):
+                    own.append(sharing.text(condition.type))
         amounts = status.allocatable or status.capacity or amounts
         address = next((a.address for a in status.addresses or () if a.type == "InternalIP"), "")
     taints = (spec.taints if spec else None) or ()
@@ -71,6 +77,18 @@ def node(wire: WireNode) -> Node:
         internal_ip=address,
         created_at=epoch(meta.creation_timestamp) or 0.0,
         deletion_at=epoch(meta.deletion_timestamp),
+        own_conditions=tuple(sorted(own)),
+    )
+
+
+def node_claim(wire: WireNodeClaim) -> NodeClaim:
+    meta = wire.metadata
+    return NodeClaim(
+        name=sharing.text(meta.name),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        node=sharing.text((wire.status.node_name if wire.status else None) or ""),
+        terminates_at=(meta.annotations or {}).get(TERMINATES_AT, "")[:LONGEST_VALUE],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.model.placement import LabelConstraint, Placement, PlacementRule
-from mooring.core.model.tidb import MOST, Number
+from mooring.core.model.tidb import LARGEST_NUMBER, Number
 
 
 class _Constraint(msgspec.Struct):
@@ -74,7 +74,7 @@ def placement(
         return Placement(
             rules=found,
             denied=_denied(_LABEL_RULES.decode(labels) or []) if labels is not None else (),
-            low_space_ratio=float(ratio) if isinstance(ratio, int | float) and abs(ratio) < MOST else 0.8,
+            low_space_ratio=float(ratio) if isinstance(ratio, int | float) and abs(ratio) < LARGEST_NUMBER else 0.8,
             halted=_is_true(settings.get("halt-scheduling")),
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _one_rule(replication: Mapping[str, Any]) -> PlacementRule:
     count, labels = replication.get("max-replicas", 3), replication.get("location-labels", "")
     names = labels.split(",") if isinstance(labels, str) else labels if isinstance(labels, list) else ()
     return PlacementRule(
-        count=max(0, count) if isinstance(count, int) and count < MOST else 3,
+        count=max(0, count) if isinstance(count, int) and count < LARGEST_NUMBER else 3,
         location_labels=tuple(str(name).strip() for name in names if str(name).strip()),
         isolation_level=str(replication.get("isolation-level", "")),
     )

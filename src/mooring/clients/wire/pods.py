@@ -4,7 +4,6 @@ Its quantities and selectors are worked out for the first pod of a template only
 content. One template is one shape per ReplicaSet, since `pod-template-hash` is a label.
 """
 
-from functools import lru_cache
 from typing import Final
 
 from mooring.clients.wire import sharing
@@ -24,6 +23,7 @@ from mooring.clients.wire.fields import (
 from mooring.clients.wire.quantity import epoch, milli, whole
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape, Requirement, SelectorTerm, Toleration
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import LONGEST_VALUE, MIB, MOST_LABELS, MOST_PARTS, MOST_TERMS, SharedValues, weight
 
 #: Labels that differ from pod to pod and would make every shape unique. Their values follow from the pod's name.
 PER_POD_LABELS: Final = frozenset(
@@ -87,7 +87,7 @@ def shape(meta: Meta, spec: PodSpec) -> PodShape:
     affinity = _affinity(spec.affinity)
     grace_s = spec.termination_grace_period_seconds
     grace_s = 30 if grace_s is None else grace_s
-    priority, scheduler = spec.priority or 0, spec.scheduler_name or "default-scheduler"
+    priority, scheduler = spec.priority or 0, (spec.scheduler_name or "default-scheduler")[:LONGEST_VALUE]
     empty_dir = any(v.empty_dir is not None for v in spec.volumes or ())
     network = bool(spec.host_network)
     rest = (asked, tolerations, selector_pairs, affinity, grace_s, priority, scheduler, empty_dir, network)
@@ -114,22 +114,49 @@ def shape(meta: Meta, spec: PodSpec) -> PodShape:
     )
 
 
-@lru_cache(maxsize=4096)
+#: By their spelling on the wire.
+_known_tolerations: SharedValues[tuple[TolerationRef, ...], tuple[Toleration, ...]] = SharedValues(4096, 8 * MIB)
+_known_affinities: SharedValues[Affinity, "NodeRules"] = SharedValues(4096, 8 * MIB)
+_known_requests: SharedValues["Asking", tuple[int, int]] = SharedValues(4096, 8 * MIB)
+
+#: The required node terms, and the topology keys of required anti-affinity.
+NodeRules = tuple[tuple[SelectorTerm, ...] | None, tuple[str, ...]]
+_NO_RULES: Final[NodeRules] = (None, ())
+Asking = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, Resources | None, Amounts | None]
+
+
 def _tolerations(wire: tuple[TolerationRef, ...] | None) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "", t.toleration_seconds)
-        for t in wire or ()
+    if not wire:
+        return ()
+    return _known_tolerations.get(wire) or _known_tolerations.put(
+        wire,
+        tuple(
+            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "", t.toleration_seconds)
+            for t in wire[:MOST_PARTS]
+        ),
     )
 
 
-@lru_cache(maxsize=4096)
-def _affinity(wire: Affinity | None) -> tuple[tuple[SelectorTerm, ...] | None, tuple[str, ...]]:
-    """The required node terms, and the topology keys of required anti-affinity."""
+def _affinity(wire: Affinity | None) -> NodeRules:
     if wire is None:
-        return None, ()
+        return _NO_RULES
+    return _known_affinities.get(wire) or _known_affinities.put(wire, _rules(wire))
+
+
+def _rules(wire: Affinity) -> NodeRules:
     required = wire.node_affinity.required if wire.node_affinity else None
     anti = wire.pod_anti_affinity.required if wire.pod_anti_affinity else None
-    return None if required is None else terms(required), tuple(dict.fromkeys(t.topology_key for t in anti or ()))
+    topology_keys = dict.fromkeys(t.topology_key for t in (anti or ())[:MOST_PARTS])
+    return None if required is None else _few(terms(required)), tuple(topology_keys)
+
+
+def _few(found: tuple[SelectorTerm, ...]) -> tuple[SelectorTerm, ...]:
+    """Terms are alternatives: a pod that loses some is thought to fit fewer nodes than it does."""
+    left, kept_terms = MOST_TERMS, list[SelectorTerm]()
+    for term in found[:MOST_PARTS]:
+        if (left := left - weight(term)) >= 0:
+            kept_terms.append(term)
+    return tuple(kept_terms)
 
 
 def terms(selector: NodeSelector) -> tuple[SelectorTerm, ...]:
@@ -146,8 +173,17 @@ def expressions(wire: tuple[Expression, ...] | None) -> tuple[Requirement, ...]:
 # ── what a pod asks for ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@lru_cache(maxsize=4096)
 def requests(
+    containers: tuple[Container, ...] | None,
+    init_containers: tuple[Container, ...] | None,
+    pod_level: Resources | None,
+    overhead: Amounts | None,
+) -> tuple[int, int]:
+    spelled = (containers, init_containers, pod_level, overhead)
+    return _known_requests.get(spelled) or _known_requests.put(spelled, _requests(*spelled))
+
+
+def _requests(
     containers: tuple[Container, ...] | None,
     init_containers: tuple[Container, ...] | None,
     pod_level: Resources | None,
@@ -195,7 +231,7 @@ def _amounts(resources: Resources) -> Amounts:
 
 def _claims(meta: Meta, spec: PodSpec) -> tuple[str, ...]:
     found: list[str] = []
-    for volume in spec.volumes or ():
+    for volume in (spec.volumes or ())[:MOST_LABELS]:
         if volume.persistent_volume_claim is not None:
             found.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:

@@ -32,12 +32,18 @@ _MOST: Final = Decimal(2**63 - 1)
 
 #: "-2147483647", or a percentage that no Kubernetes could count.
 _LONGEST: Final = 11
+#: Of a quantity or a time: a longer one is none, and is not remembered.
+_LONGEST_TEXT: Final = 64
 #: Quantities and limits that JSON may also carry as plain numbers.
 Amount = str | int | float | None
 
 
-@lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
+    return 0 if len(text) > _LONGEST_TEXT else _known_scaled(text, scale)
+
+
+@lru_cache(maxsize=8192)
+def _known_scaled(text: str, scale: int) -> int:
     text = text.strip()
     # "12E" is an exa, "12E3" and "12e3" are exponents: only a trailing run of letters is a suffix.
     digits = text.rstrip("numkKMGTPEi")
@@ -50,6 +56,16 @@ def _scaled(text: str, scale: int) -> int:
         return int(min(value, _MOST).to_integral_value(ROUND_CEILING)) if value > 0 else 0
     except ArithmeticError:
         return 0
+
+
+def readable(quantity: Amount) -> bool:
+    """Is it a quantity at all? The others count what is none as 0."""
+    text = str(quantity).strip()
+    digits = text.rstrip("numkKMGTPEi")
+    try:
+        return text[len(digits) :] in _SUFFIXES and Decimal(digits).is_finite()
+    except ArithmeticError:
+        return False
 
 
 def milli(quantity: Amount) -> int:
@@ -78,11 +94,13 @@ def share_of(value: Amount, total: int, *, round_up: bool) -> int | None:
     return -(-hundredths // 100) if round_up else hundredths // 100
 
 
-@lru_cache(maxsize=16384)
 def epoch(text: str | None) -> float | None:
     """An RFC 3339 time as seconds since the epoch; None when absent or unreadable."""
-    if not text:
-        return None
+    return None if not text or len(text) > _LONGEST_TEXT else _known_epoch(text)
+
+
+@lru_cache(maxsize=16384)
+def _known_epoch(text: str) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -11,7 +11,9 @@ from mooring.clients.wire import sharing
 from mooring.clients.wire.annotations import kept
 from mooring.clients.wire.fields import Meta
 from mooring.clients.wire.quantity import epoch
+from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import LONGEST_VALUE
 from mooring.core.model.tidb import EvictLeaderEntry, TidbCluster
 
 T = TypeVar("T")
@@ -29,6 +31,10 @@ def tidb_cluster(meta: Meta, obj: Mapping[str, Any]) -> TidbCluster:
         labels=sharing.labels(meta.labels),
         annotations=sharing.labels(kept(Kind.TIDB_CLUSTER, meta.annotations)),
         tls=_map(spec, "tlsCluster").get("enabled") is True,
+        cluster_domain=_text(spec, "clusterDomain"),
+        pd_of=_pd_of(spec, meta.namespace or ""),
+        pd_addresses=tuple(a for a in _list(spec, "pdAddresses") if isinstance(a, str)),
+        pd_id=_id(_text(status, "clusterID")),
         tidb_replicas=_replicas(spec, "tidb"),
         tikv_replicas=_replicas(spec, "tikv"),
         pd_replicas=_replicas(spec, "pd"),
@@ -52,7 +58,23 @@ def _map(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _text(parent: Mapping[str, Any], key: str) -> str:
     value = parent.get(key)
-    return value if isinstance(value, str) else ""
+    return value[:LONGEST_VALUE] if isinstance(value, str) else ""
+
+
+def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
+    value = parent.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _id(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _pd_of(spec: Mapping[str, Any], namespace: str) -> Key | None:
+    """The TidbCluster that `spec.cluster` names, of this namespace where it names none."""
+    other = _map(spec, "cluster")
+    name = _text(other, "name")
+    return Key(_text(other, "namespace") or namespace, name) if name else None
 
 
 def _replicas(spec: Mapping[str, Any], component: str) -> int | None:
@@ -81,6 +103,6 @@ def _store_ids(stores: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(store, dict):
             continue
         pod, text = _text(store, "podName"), _text(store, "id") or key
-        if pod and text.isascii() and text.isdigit() and len(text) < 20:
-            found[pod] = max(found.get(pod, 0), int(text))
+        if pod and _id(text):
+            found[pod] = max(found.get(pod, 0), _id(text))
     return dict(sorted(found.items()))

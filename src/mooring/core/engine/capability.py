@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, ReadBack
 from mooring.core.model.events import Trigger
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
@@ -20,6 +20,9 @@ class Capability(Protocol):
     name: str
     #: The sources its operators carry; the capability that owns the source takes its steps.
     sources: frozenset[str]
+    #: The classes of its notes and of what its indexes keep: nothing else is made from a recording. Structs that these
+    #: name in their fields, and the payloads of operators, need no mention.
+    remembered: tuple[type, ...]
 
     def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str | Deferred]:
         """The keys to evaluate again after this, now or a little later. Cheap: called for every event."""
@@ -33,7 +36,7 @@ class Capability(Protocol):
         """Indexes that the world keeps for this capability."""
         ...
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: Any, now: float) -> Evaluation:
+    def evaluate(self, key: str, world: WorldRead, queue: QueueRead, notes: Any, now: float) -> Evaluation:
         """What should change about this key, and why. Reads its arguments and changes nothing, so it may be called at
         any time.
 
@@ -41,9 +44,9 @@ class Capability(Protocol):
         """
         ...
 
-    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep: ...
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: QueueRead, now: float) -> NextStep: ...
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+    def recover(self, world: WorldRead, queue: QueueRead, now: float) -> Iterable[ReadBack]:
         """What the marks say has begun: one function for each mark."""
         ...
 
@@ -63,4 +66,4 @@ class Explains(Protocol):
     place; several `now` are joined. Called for one subject at a time, on or off, leading or not.
     """
 
-    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]: ...
+    def explain(self, subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterable[Line]: ...

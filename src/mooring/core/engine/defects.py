@@ -13,7 +13,7 @@ from typing import Final, Self
 from mooring.core.model.decision import Verdict
 from mooring.core.model.reasons import Reason, State
 
-AGAIN_S: Final = 60.0
+RETRY_AFTER_DEFECT_S: Final = 60.0
 
 
 class Defects:

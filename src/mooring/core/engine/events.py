@@ -5,7 +5,16 @@ from typing import Any
 import msgspec
 
 from mooring.core.model.capacity import CapacityRules
-from mooring.core.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.events import (
+    EvictionAsked,
+    KubeEvent,
+    LeadersSeen,
+    MachinesLost,
+    MachinesSeen,
+    PdLost,
+    PdSeen,
+    RegionsSeen,
+)
 from mooring.core.model.instructions import Outcome
 from mooring.core.queue import Settings
 
@@ -21,9 +30,10 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 class Features(msgspec.Struct, frozen=True, gc=False):
-    """Which capabilities are on."""
+    """Which capabilities are on, and which of the others decide without doing anything."""
 
     on: frozenset[str]
+    observing: frozenset[str] = frozenset()
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, gc=False):
@@ -45,9 +55,11 @@ Event = (
     KubeEvent
     | PdSeen
     | PdLost
+    | LeadersSeen
     | RegionsSeen
     | MachinesSeen
     | MachinesLost
+    | EvictionAsked
     | LeaseChanged
     | Tick
     | Features

@@ -10,8 +10,18 @@ from typing import Any
 
 import msgspec
 
+from mooring.core.model import subjects
 from mooring.core.model.decision import NextStep, OperatorRecord
-from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
+from mooring.core.model.events import (
+    Change,
+    EvictionAsked,
+    LeadersSeen,
+    OperatorChanged,
+    PdLost,
+    PdSeen,
+    RegionsSeen,
+    Trigger,
+)
 from mooring.core.model.operator import Operator
 
 
@@ -93,18 +103,22 @@ def cause_of(trigger: Trigger) -> str:
             return f"{kind}/{key}"
         case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
             return f"pd/{cluster}"
+        case LeadersSeen(workload=workload):
+            return f"leaders/{workload}"
         case RegionsSeen(cluster=cluster):
             return f"regions/{cluster}"
-        case OperatorEnded(operator=operator):
-            return f"operator/{operator.id}"
+        case EvictionAsked(key=key):
+            return f"eviction/{key}"
+        case OperatorChanged(operator=operator):
+            return subjects.operator(operator.id)
         case _:
             return "machines"
 
 
 def subjects_of(operator: Operator) -> tuple[str, ...]:
     """Every object whose history this is: the operator, its claims, and the pod and node it names."""
-    named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
-    return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
+    named = [name for name in operator.payload.names() if name.startswith(("pod/", "node/"))]
+    return tuple(dict.fromkeys((subjects.operator(operator.id), operator.subject, *operator.claims, *named)))
 
 
 def entry_of(at: float, verb: str, id_: str, operator: Operator | None, reason: str, text: str) -> HistoryEntry:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from mooring.core.engine.events import Event
+from mooring.core.model.decision import no_answer
 from mooring.core.model.events import (
     Change,
     KubeEvent,
+    LeadersSeen,
     Listed,
     MachinesLost,
     MachinesSeen,
@@ -26,6 +28,8 @@ from mooring.core.world.world import World
 
 #: What each event of a turn did to the world.
 Changes = Sequence[Sequence[Trigger]]
+#: What is polled rather than watched.
+Polled = PdSeen | PdLost | LeadersSeen | MachinesSeen | MachinesLost | RegionsSeen
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 
@@ -73,19 +77,18 @@ class Intake:
             return []
         return self._world.apply(event)
 
-    def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen) -> None:
-        """Take in what is polled rather than watched."""
+    def note(self, seen: Polled) -> None:
         match seen:
             case PdSeen():
                 self._world.note_pd(seen.cluster, seen.view, seen.at)
             case PdLost():
-                self._world.note_pd_lost(seen.cluster, seen.detail)
+                self._world.note_pd_lost(seen.cluster, no_answer(seen))
             case MachinesSeen():
                 self._world.note_machines(seen.machines, seen.at)
             case MachinesLost():
                 self._world.note_machines_lost(seen.detail, seen.at)
-            case RegionsSeen():
-                pass  # only indexes keep regions
+            case RegionsSeen() | LeadersSeen():
+                pass  # only indexes keep these
         self._world.show(seen)
         self._index_busy = True
 

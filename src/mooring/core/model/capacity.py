@@ -55,9 +55,9 @@ DEFAULT_LABELS: Final = (
 
 
 class CapacityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How this cluster tells its classes apart. The first label is the one that Mooring itself writes in affinities."""
+    """How this cluster tells its classes apart."""
 
-    #: Node labels that tell spot from on-demand. The first one is written into affinities.
+    #: Node labels that tell spot from on-demand. Those that nodes use are written into affinities, else the first.
     labels: tuple[CapacityLabel, ...] = DEFAULT_LABELS
     #: The class of a node that no label names.
     unlabelled: NodeClass = NodeClass.UNKNOWN

@@ -195,6 +195,23 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     internal_ip: str = ""
     created_at: float = 0.0
     deletion_at: float | None = None
+    #: Those of `conditions` that Mooring has set.
+    own_conditions: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return Key("", self.name)
+
+
+class NodeClaim(msgspec.Struct, frozen=True, gc=False):
+    """Karpenter's, as far as its node's end matters: `process.karpenter` puts it on the Node's row."""
+
+    name: str
+    uid: str
+    resource_version: str
+    node: str = ""
+    #: When what is left of its node is deleted by force, as it says it; "": never.
+    terminates_at: str = ""
 
     @property
     def key(self) -> Key:

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.cluster import Key
-from mooring.core.model.instructions import Instruction
+from mooring.core.model.events import PdLost
+from mooring.core.model.instructions import HarmlessWrite, Instruction
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 
@@ -41,6 +42,18 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     subject: str = ""
 
 
+def no_answer(lost: PdLost) -> Verdict:
+    if lost.tls_remedy:
+        return Verdict(State.BLOCKED, Reason.PD_TLS, lost.detail, lost.tls_remedy)
+    return Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost.detail)
+
+
+PD_NOT_SEEN: Final = Verdict(State.WAITING, Reason.PD_UNREACHABLE, "PD has not been looked at yet")
+PD_NOT_SURE: Final = Verdict(
+    State.WAITING, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)"
+)
+
+
 class Line(msgspec.Struct, frozen=True, gc=False):
     """One line of `why`: a label of its fixed list (`asked`, `now`, `to change`, …) and what there is to say."""
 
@@ -61,12 +74,25 @@ class PdRefresh(msgspec.Struct, frozen=True, gc=False):
 
     cluster: Key
     at: float
+    #: Stores about to go away: which regions would lose their quorum is counted with that look.
+    stores: tuple[int, ...] = ()
 
 
 class Deferred(msgspec.Struct, frozen=True, gc=False):
     """A key affected by something that changes little: evaluate it soon, unless something else does so before."""
 
     key: str
+
+
+class LeadersRefresh(msgspec.Struct, frozen=True, gc=False):
+    """A request for a fresh look at a system with leaders, no later than `at`."""
+
+    #: Its StatefulSet.
+    workload: Key
+    at: float
+
+
+Refresh = PdRefresh | LeadersRefresh
 
 
 class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -78,8 +104,8 @@ class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Limits of targets that follow the object (None: unlimited).
     limits: Mapping[str, int | None] = MappingProxyType({})
     #: Undisruptive writes: labels, reservations, Events.
-    instructions: tuple[Instruction, ...] = ()
-    refreshes: tuple[PdRefresh, ...] = ()
+    instructions: tuple[HarmlessWrite, ...] = ()
+    refreshes: tuple[Refresh, ...] = ()
     #: A request for a fresh list of machines, no later than this.
     machines_by: float | None = None
     again_at: float | None = None
@@ -106,7 +132,7 @@ class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Lower the cost to this phase.
     phase: int | None = None
     instructions: tuple[Instruction, ...] = ()
-    refreshes: tuple[PdRefresh, ...] = ()
+    refreshes: tuple[Refresh, ...] = ()
     again_at: float | None = None
     #: Figures for people: "177 of 214 leaders gone".
     progress: str = ""

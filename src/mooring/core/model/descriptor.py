@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from mooring.core.model.capacity import CapacityRules
-from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.cluster import Node, Pod, Workload
 from mooring.core.model.finding import Finding
 from mooring.core.model.instructions import Write
 from mooring.core.model.kinds import Kind
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -54,6 +56,26 @@ class Marked(msgspec.Struct, frozen=True):
     replica_sets: frozenset[str] = frozenset()
 
 
+class Departure(msgspec.Struct, frozen=True, gc=False):
+    """A sign on a node that the node must be emptied."""
+
+    #: What says so: "annotation vacant.io/interrupt-at", "taint karpenter.sh/disrupted".
+    sign: str
+    #: When the node goes, where the sign tells it.
+    at: float | None = None
+    #: An annotation whose text is not a time: its key, and the text.
+    unread: tuple[str, str] | None = None
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that an answer of `why` is about."""
+
+    pod: Pod | None = None
+    node: Node | None = None
+    workload: Workload | None = None
+    cluster: TidbCluster | None = None
+
+
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """What the doctor has read, for the checks of one capability."""
 
@@ -61,6 +83,10 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     #: Is it on?
     on: bool
     clusters: tuple[TidbCluster, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    #: The time by this machine's clock.
+    now: float = 0.0
     #: What a person wrote into its `settings_map`; None: there is none.
     settings: Mapping[str, str] | None = None
 
@@ -97,6 +123,12 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     figures: Callable[[Mapping[str, object]], Iterable[tuple[str, Mapping[str, str], float]]] = lambda _: ()
     #: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
     phrases: Mapping[str, tuple[str, str]] = NONE
+    #: Operator → what ends it, where its kind alone does not tell: said of its own object, and to those behind it.
+    ends: Callable[[Operator], tuple[str, str] | None] = lambda _: None
+    #: (its settings, node) → every sign that it knows that the node must be emptied.
+    departures: Callable[[Any, Node], Iterable[Departure]] = lambda *_: ()
+    #: (reason, objects) → what to type about it: each a word and a command.
+    commands: Callable[[Reason, About], Iterable[tuple[str, str]]] = lambda *_: ()
     #: What is asked of it, in two words: "a hand-over".
     request: str = "a change"
     #: Kind of object that its keys name, for links: "cluster", "machine"; "": the key says it itself.
@@ -131,8 +163,49 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[Mapping[str, Any], str] | None = None
 
 
+class Described:
+    """All capabilities together, for those who may not know any by name."""
+
+    def __init__(self, descriptors: Iterable[Descriptor] = ()) -> None:
+        self.by_name = {one.name: one for one in descriptors}
+        every = self.by_name.values()
+        #: Kind of operator → what it is doing, and what ends it.
+        self.phrases = {kind: words for one in every for kind, words in one.phrases.items()}
+        #: Kind of target → its limit, and what it stands for.
+        self.limits = {kind: limit for one in every for kind, limit in one.limits.items()}
+
+    def request(self, name: str) -> str:
+        return self.by_name[name].request if name in self.by_name else "a change"
+
+    def asking(self, what: str) -> list[str]:
+        """The capabilities that ask this: "pd", "registry"."""
+        return [one.name for one in self.by_name.values() if what in one.asks]
+
+    def ends(self, operator: Operator) -> tuple[str, str] | None:
+        return next((said for one in self.by_name.values() if (said := one.ends(operator)) is not None), None)
+
+    def commands(self, reason: Reason, about: About) -> list[tuple[str, str]]:
+        return [command for one in self.by_name.values() for command in one.commands(reason, about)]
+
+
 #: Rights that several capabilities use.
 EVENTS = Right("", "events", ("create",))
 POD_WRITES = (Right("", "pods", ("get", "patch", "delete")), Right("", "pods/eviction", ("create",)))
 NODE_WRITES = Right("", "nodes", ("get", "patch"))
+#: Certificates of the webhook, and its configurations. Not their `create`, which knows no names: the installer has made
+#: them.
+TLS_SECRET = "mooring-webhook-tls"  # noqa: S105
+_HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+def hooks(*verbs: str) -> tuple[Right, ...]:
+    """On both webhook configurations of ours."""
+    return tuple(Right("admissionregistration.k8s.io", hook, verbs, names=("mooring-mix",)) for hook in _HOOKS)
+
+
+WEBHOOK = (
+    Right("", "secrets", ("get", "update"), own=True, names=(TLS_SECRET,)),
+    Right("", "secrets", ("create",), own=True),
+    *hooks("get", "update", "delete"),
+)
 MEMORY = Right("", "configmaps", ("get", "create", "patch"), own=True)

@@ -5,14 +5,15 @@ A lost event delays a decision and never makes it wrong.
 
 import msgspec
 
-from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, NodeClaim, Pdb, Pod, ReplicaSet, Volume, Workload
 from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import LeaderView
 from mooring.core.model.machine import Machine
 from mooring.core.model.operator import Operator
 from mooring.core.model.tidb import PdView, Region, TidbCluster
 
 #: Everything the world keeps of Kubernetes.
-Object = Pod | Node | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
+Object = Pod | Node | NodeClaim | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +63,19 @@ class PdLost(msgspec.Struct, frozen=True, gc=False):
     cluster: Key
     detail: str
     at: float
+    #: TLS fails, and this is what a person must do about it.
+    tls_remedy: str = ""
+
+
+class LeadersSeen(msgspec.Struct, frozen=True, gc=False):
+    """A look at a system with leaders; `view` None: it could not be read, and why."""
+
+    #: Its StatefulSet.
+    workload: Key
+    view: LeaderView | None
+    #: When the look began.
+    at: float
+    lost: str = ""
 
 
 class RegionsSeen(msgspec.Struct, frozen=True, gc=False):
@@ -87,11 +101,24 @@ class MachinesLost(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
-class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
+class EvictionAsked(msgspec.Struct, frozen=True, gc=False):
+    """Somebody asked the eviction API for a pod that is guarded. Asked again and again until it may go: the last time
+    says that it is still wanted."""
+
+    key: Key
+    uid: str
+    #: The user, as the API server knows it.
+    by: str
+    at: float
+
+
+class OperatorChanged(msgspec.Struct, frozen=True, gc=False):
     """One of our own operators has ended: the capability that proposed it evaluates again."""
 
     operator: Operator
 
 
 #: What may make a capability evaluate again.
-Trigger = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded
+Trigger = (
+    Change | PdSeen | PdLost | LeadersSeen | RegionsSeen | MachinesSeen | MachinesLost | EvictionAsked | OperatorChanged
+)

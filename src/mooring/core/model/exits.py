@@ -5,10 +5,10 @@ from enum import IntEnum
 
 class Exit(IntEnum):
     DONE = 0
-    NOT_AS_IT_SHOULD_BE = 1
+    CHECK_FAILED = 1
     USAGE = 2
     REFUSED = 3
-    COULD_NOT_LOOK = 4
+    UNREACHABLE = 4
 
 
 class UserError(Exception):

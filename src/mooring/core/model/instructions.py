@@ -25,7 +25,7 @@ class _Instruction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Patch(_Instruction, frozen=True, gc=False, kw_only=True):
-    """A merge patch on one object, refused by the server unless uid (and resourceVersion, when given) still hold."""
+    """A patch on one object, refused by the server unless uid (and resourceVersion, when given) still hold."""
 
     kind: Kind
     key: Key
@@ -33,6 +33,8 @@ class Patch(_Instruction, frozen=True, gc=False, kw_only=True):
     #: Compare-and-swap; "" leaves it out, for patches that touch only keys of ours.
     resource_version: str = ""
     patch: Mapping[str, Any]
+    #: `status`: then it is a strategic merge patch, so that the conditions of others stay.
+    subresource: str = ""
 
 
 class Create(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -51,9 +53,10 @@ class DeletePod(_Instruction, frozen=True, gc=False, kw_only=True):
     grace_s: int | None = None
 
 
-class DeleteObject(_Instruction, frozen=True, gc=False, kw_only=True):
-    kind: Kind
-    key: Key
+class DeleteNode(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Delete exactly this Node object, if a live read shows it not Ready, and no pod on it but those of DaemonSets."""
+
+    node: str
     uid: str
 
 
@@ -85,9 +88,40 @@ class RemoveEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
     store_id: int
 
 
+class HoldPdLock(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Take PD's maintenance lock under a name that is ours alone; refused while another one is held."""
+
+    cluster: Key
+    lock_id: str
+    description: str = ""
+
+
+class ReleasePdLock(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Give that lock back; another holder's stays."""
+
+    cluster: Key
+    lock_id: str
+
+
 class TransferPdLeader(_Instruction, frozen=True, gc=False, kw_only=True):
     cluster: Key
     to: str
+
+
+class MoveLeaders(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Move what a member of a system with leaders leads to another one."""
+
+    #: Its StatefulSet.
+    workload: Key
+    member: str
+    to: str
+
+
+class ReleaseLeaders(_Instruction, frozen=True, gc=False, kw_only=True):
+    """It stays after all, and may lead again."""
+
+    workload: Key
+    member: str
 
 
 class AddPdOperator(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -112,9 +146,16 @@ class PausePdScheduler(_Instruction, frozen=True, gc=False, kw_only=True):
 
 
 class ReadPd(_Instruction, frozen=True, gc=False, kw_only=True):
-    """One look at a PD cluster; answered by a PdSeen or PdLost event."""
+    """One look at a PD cluster; answered by a PdSeen or PdLost event. `stores`: those about to go away."""
 
     cluster: Key
+    stores: tuple[int, ...] = ()
+
+
+class ReadLeaders(_Instruction, frozen=True, gc=False, kw_only=True):
+    """One look at a system with leaders; answered by a LeadersSeen event."""
+
+    workload: Key
 
 
 class ReadRegions(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -147,16 +188,29 @@ Write = (
     Patch
     | Create
     | DeletePod
-    | DeleteObject
+    | DeleteNode
     | EditTaints
     | AddEvictLeader
     | RemoveEvictLeader
+    | HoldPdLock
+    | ReleasePdLock
     | TransferPdLeader
+    | MoveLeaders
+    | ReleaseLeaders
     | AddPdOperator
     | CancelPdOperator
     | PausePdScheduler
 )
-Instruction = Write | ReadPd | ReadRegions | ReadMachines | EmitEvent
+Look = ReadPd | ReadLeaders | ReadRegions | ReadMachines
+#: What a capability may ask for beside the queue: it disturbs nobody. No deletion or eviction of a pod, no leader taken
+#: off a store: those are steps of operators (`NextStep.instructions`), and mypy refuses them here. A pause of PD's own
+#: schedulers ends by itself within a minute; taints are edited beside the queue only as the stored cluster has them,
+#: and a `NoExecute` one only where a live list shows nobody that it would cut off; a Node is deleted only where it
+#: shows nobody at all.
+HarmlessWrite = (
+    Patch | Create | EditTaints | DeleteNode | PausePdScheduler | ReadPd | ReadRegions | ReadMachines | EmitEvent
+)
+Instruction = Write | Look | EmitEvent
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):

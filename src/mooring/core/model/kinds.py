@@ -25,6 +25,7 @@ class Kind(StrEnum):
     NAMESPACE = "Namespace"
     RESOURCE_QUOTA = "ResourceQuota"
     TIDB_CLUSTER = "TidbCluster"
+    NODE_CLAIM = "NodeClaim"
     CRD = "CustomResourceDefinition"
     MUTATING_WEBHOOK = "MutatingWebhookConfiguration"
     VALIDATING_WEBHOOK = "ValidatingWebhookConfiguration"
@@ -73,6 +74,7 @@ RESOURCES: Final[dict[Kind, Resource]] = {
     Kind.NAMESPACE: Resource("", "v1", "namespaces", namespaced=False),
     Kind.RESOURCE_QUOTA: Resource("", "v1", "resourcequotas"),
     Kind.TIDB_CLUSTER: Resource("pingcap.com", "v1alpha1", "tidbclusters"),
+    Kind.NODE_CLAIM: Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False),
     Kind.CRD: Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False),
     Kind.MUTATING_WEBHOOK: Resource(
         "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False

@@ -1,4 +1,4 @@
-"""A physical machine as the registry (sabakan) describes it."""
+"""A physical machine as the registry describes it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,3 +35,5 @@ class Machine(msgspec.Struct, frozen=True, gc=False):
     #: The same dates as text: RFC 3339, whole seconds, in the zone they came in. "": written from the numbers, in UTC.
     register_date: str = ""
     retire_date: str = ""
+    #: Why this row of the registry cannot be used; "": it can. Its machine is neither chosen nor taken for gone.
+    problem: str = ""

@@ -20,13 +20,23 @@ from mooring.core.model.tidb import Number
 
 HANDOFF: Final = "mooring.dev/handoff"
 LEAVING: Final = "mooring.dev/leaving"
+#: How the reason of a node condition begins that Mooring sets.
+OWN_REASON: Final = "Mooring"
+#: Of a NodeClaim of Karpenter; put on the row of its Node (`process.karpenter`).
+TERMINATES_AT: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 CORDONED_BY: Final = "mooring.dev/cordoned-by"
 RETIRING: Final = "mooring.dev/retiring"
+#: What `mooring.agent.watch` writes on its own Node: signs that the machine goes, and others for people alone.
+AGENT: Final = "mooring.dev/agent"
 HOME: Final = "mooring.dev/home"
 RESERVED_TAINT: Final = "mooring.dev/reserved"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
+#: On a TidbCluster: how far its log backup has come, as whoever can read that says.
+LOG_BACKUP_CHECKPOINT: Final = "mooring.dev/log-backup-checkpoint"
 #: The step of a mark that only records that this request was given up and is not retried until it changes.
 GAVE_UP: Final = "GaveUp"
+#: The value of a request to stop before the pod is deleted.
+PREPARE: Final = "prepare"
 #: One that can be shown: up to the year 9999.
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
 
@@ -47,6 +57,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     store_id: Number = msgspec.field(default=0, name="storeID")
     #: The PD that led when it began (`PdView.life`).
     pd: str = ""
+    #: That PD's cluster id.
+    pd_id: str = msgspec.field(default="", name="pdID")
     node: str = ""
     #: Serial number of the machine a mark on a node is about.
     machine: str = ""

@@ -29,10 +29,13 @@ class StepKind(StrEnum):
     HOLD_EMPTY = "HoldEmpty"
     END_EVICTION = "EndEviction"
     TRANSFER_PD_LEADER = "TransferPdLeader"
+    #: Leadership of a system with leaders, off one member.
+    MOVE_LEADERS = "MoveLeaders"
     # Pods.
     ADD_REPLACEMENT = "AddReplacement"
     DELETE_POD = "DeletePod"
     AWAIT_READY = "AwaitReady"
+    AWAIT_EVICTION = "AwaitEviction"
     RESERVE_NODE = "ReserveNode"
     RELEASE_NODE = "ReleaseNode"
     # Machines and nodes.
@@ -56,11 +59,39 @@ class Step(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 NO_COST: Final[Mapping[str, int]] = MappingProxyType({})
 
 
+class Payload(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What the steps of one kind of operator need to know besides its subject. Each kind has a struct of its own, with
+    its own fields; those here are the objects that it names: an event about one of them concerns the operator, and
+    `why` and the page read them for every kind."""
+
+    #: "<namespace>/<name>".
+    pod: str = ""
+    #: Of that pod.
+    uid: str = ""
+    node: str = ""
+    #: "<namespace>/<name>" of a TidbCluster.
+    cluster: str = ""
+    #: "<Kind>/<namespace>/<name>", and the uid of that very one.
+    workload: str = ""
+    workload_uid: str = ""
+    #: Serial of a machine.
+    serial: str = ""
+    #: A store of `cluster`; 0: none.
+    store_id: int = 0
+
+    def names(self) -> tuple[str, ...]:
+        named = {"pod": self.pod, "node": self.node, "cluster": self.cluster, "workload": self.workload}
+        return tuple(f"{kind}/{name}" for kind, name in named.items() if name)
+
+
+NO_PAYLOAD: Final = Payload()
+
+
 class Operator(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     id: str
     #: Who proposed it: the design's "scheduler" (`balance-region`, `handoff`, `mix`, `spot`, …). Caps count by it.
     source: str
-    #: What it does, as the proposer calls it: "restart-tikv", "evict-leaders", "move-replica", "retire-machine", …
+    #: What it does, as the proposer calls it: "restart-tikv", "evict-leaders", "replace-pod", "retire-machine", …
     kind: str
     #: The object it is about: "pod/<ns>/<name>", "region/<cluster>/<id>", "machine/<serial>", "store/<cluster>/<id>", …
     subject: str
@@ -82,8 +113,7 @@ class Operator(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     detail: str = ""
     #: Id of the event or operator that caused it.
     cause: str = ""
-    #: What its steps need to know besides the subject (uid, node, store id, …): small, printable values.
-    args: Mapping[str, str] = MappingProxyType({})
+    payload: Payload = NO_PAYLOAD
 
     @property
     def cost(self) -> Mapping[str, int]:

@@ -66,3 +66,12 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     low_space_ratio: float = 0.8
     #: `halt-scheduling`: nothing at all is scheduled.
     halted: bool = False
+
+    @property
+    def few_voters(self) -> bool:
+        """Some range of keys may be kept with fewer than three voters: losing one of two leaves no quorum."""
+        voters: dict[tuple[str, str], int] = {}
+        for rule in self.rules:
+            if rule.role != "learner":
+                voters[rule.start_key, rule.end_key] = voters.get((rule.start_key, rule.end_key), 0) + rule.count
+        return any(count < 3 for count in voters.values())

@@ -12,6 +12,8 @@ class Reason(StrEnum):
     # Why something is proposed.
     ASKED = "asked"
     WRONG_CLASS = "wrong-class"
+    #: Fewer are on on-demand than are promised, and no node there has room: a Pending replacement asks for one.
+    UNMET_FLOOR = "unmet-floor"
     DISABLED = "disabled"
     NOTICE = "notice"
     DEADLINE = "deadline"
@@ -20,6 +22,8 @@ class Reason(StrEnum):
     BALANCE = "balance"
     RETURN_TO_SPOT = "return-to-spot"
     RESUMED = "resumed"
+    #: Somebody asked the eviction API for it.
+    EVICTED = "evicted"
     # Why the queue rejected an operator.
     INVALID = "invalid"
     REGION_BUSY = "region-busy"
@@ -37,11 +41,19 @@ class Reason(StrEnum):
     SETTLING = "settling"
     COOLDOWN = "cooldown"
     BACK_OFF = "back-off"
+    #: It is housekeeping and its window is closed; a person has paused it; its feature decides and does nothing.
+    OUTSIDE_WINDOW = "outside-window"
+    PAUSED = "paused"
+    OBSERVING = "observing"
     NOT_SYNCED = "not-synced"
     NOT_LEADER = "not-leader"
     # Why a running one makes no progress.
     STALLED = "stalled"
     PD_UNREACHABLE = "pd-unreachable"
+    #: A system with leaders does not answer, or not in a way that can be read.
+    LEADERS_UNREACHABLE = "leaders-unreachable"
+    #: The certificates on both sides do not fit, or the Secret that holds ours cannot be read or used.
+    PD_TLS = "pd-tls"
     PD_UNSURE = "pd-unsure"
     #: PD's `halt-scheduling` is on; PD's schedulers were paused by another client.
     PD_HALTED = "pd-halted"
@@ -53,11 +65,17 @@ class Reason(StrEnum):
     STORE_UNKNOWN = "store-unknown"
     STORE_CHANGED = "store-changed"
     ONE_STORE = "one-store"
+    #: The checkpoint of a log backup is older than a restart may make it.
+    LOG_BACKUP = "log-backup"
     LEADERS_LEFT = "leaders-left"
     POD_NOT_READY = "pod-not-ready"
     LOCAL_VOLUME = "local-volume"
     BARE_POD = "bare-pod"
     EMPTY_DIR = "empty-dir"
+    #: All is done that protects it: the next try of the eviction takes the pod.
+    PREPARED = "prepared"
+    #: An eviction was held for as long as `drain.max-hold-s` allows.
+    HELD_LONG = "held-long"
     # How something ended.
     DONE = "done"
     FAILED = "failed"
@@ -126,6 +144,8 @@ BLOCKED_REASONS: Final = frozenset(
         Reason.EMPTY_DIR,
         Reason.LOCAL_VOLUME,
         Reason.ONE_STORE,
+        Reason.LOG_BACKUP,
+        Reason.PD_TLS,
         Reason.PD_HALTED,
         Reason.TOO_MANY_REGIONS,
         Reason.NOT_CREATED,

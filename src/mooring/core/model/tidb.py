@@ -1,17 +1,17 @@
 """TidbCluster, PD and TiKV as placement reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
 
-from mooring.core.model.cluster import NO_LABELS, Namespaced
+from mooring.core.model.cluster import NO_LABELS, Key, Namespaced
 from mooring.core.model.placement import Placement
 
 #: Whole numbers that others write have 64 bits, as recordings keep them.
-MOST: Final = 2**63 - 1
-Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+LARGEST_NUMBER: Final = 2**63 - 1
+Number = Annotated[int, msgspec.Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 
 #: Labels of a member: its TidbCluster, what it is ("tikv", "pd" …), and who keeps it ("tidb-operator").
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -39,6 +39,14 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     tls: bool = False
+    #: spec.clusterDomain: its stores' addresses end with it, so that several Kubernetes clusters can share a PD.
+    cluster_domain: str = ""
+    #: spec.cluster: the TidbCluster whose PD this one uses; None: its own.
+    pd_of: Key | None = None
+    #: spec.pdAddresses: PD members outside this TidbCluster.
+    pd_addresses: tuple[str, ...] = ()
+    #: status.clusterID: the id of its PD, as tidb-operator saw it; 0: not known.
+    pd_id: int = 0
     #: spec.<component>.replicas; None when the component is absent.
     tidb_replicas: int | None = None
     tikv_replicas: int | None = None
@@ -120,6 +128,11 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         return labels[0], labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
 
     @property
+    def domain(self) -> str:
+        """The cluster domain in its address, `cluster.local` in `<pod>.<service>.<namespace>.svc.cluster.local`; ""."""
+        return self.address.split(":", 1)[0].partition(".svc.")[2].removesuffix(".")
+
+    @property
     def leads(self) -> bool:
         """Can it have leaders at all? TiFlash stores are learners only."""
         return not self.labels.get("engine", "").startswith("tiflash")
@@ -146,6 +159,21 @@ class Region(msgspec.Struct, frozen=True, gc=False):
     keys: int = 0
     written_bytes: int = 0
     read_bytes: int = 0
+
+
+#: Roles that vote in the old and in the new configuration of a region: outside a change of members they are the same.
+_VOTES: Final = (frozenset({"Voter", "Witness", "IncomingVoter"}), frozenset({"Voter", "Witness", "DemotingVoter"}))
+
+
+def loses_quorum(region: Region, store_id: int) -> bool:
+    """Without this store too few of the region's voters would be left, of those that are well now."""
+    unwell = {*region.down_peers, *region.pending_peers}
+    for roles in _VOTES:
+        voters = [p for p in region.peers if p.role in roles]
+        left = [p for p in voters if p.store_id != store_id and p.id not in unwell]
+        if any(p.store_id == store_id for p in voters) and len(left) < len(voters) // 2 + 1:
+            return True
+    return False
 
 
 class PdOperator(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +204,22 @@ class PdPause(msgspec.Struct, frozen=True, gc=False):
     left_s: float
 
 
+#: The kind of maintenance that a restart is, in PD's words.
+PD_RESTART: Final = "tikv_restart"
+
+
+class PdLock(msgspec.Struct, frozen=True, gc=False):
+    """PD's maintenance lock: one holder for the whole PD, kept until it is released; it does not expire."""
+
+    type: str
+    id: str
+    since: float = 0.0
+    description: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type}/{self.id}"
+
+
 class PdView(msgspec.Struct, frozen=True, gc=False):
     """One look at a PD cluster: a few cheap list calls, made together, at most once per interval and cluster."""
 
@@ -193,30 +237,50 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     pauses: tuple[PdPause, ...] = ()
     #: Where PD was told that replicas belong. None: it could not say.
     placement: Placement | None = None
+    #: PD's cluster id: however many TidbClusters name this PD, it is one cluster. 0: PD did not say.
+    cluster_id: int = 0
+    #: Who holds its maintenance lock; None: nobody, or this PD has none (before 8.5.7).
+    lock: PdLock | None = None
+    lockable: bool = False
+    #: Of the stores that were asked about: how many regions would be without a quorum if it went away now.
+    at_risk: Mapping[int, int] = MappingProxyType({})
 
     @property
     def life(self) -> str:
         """Another one for each start and each fail-over of PD."""
         return f"{self.leader}@{self.start_timestamp}"
 
-    def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
-        """The live store of a pod; a Tombstone left behind under the same address does not count.
+    def store_of(self, tc: TidbCluster, pod_name: str) -> Store | None:
+        """The live store of this cluster's pod; None also where it cannot be told which one it is."""
+        found = self.claimants(tc, pod_name)
+        return found[0] if len(found) == 1 else None
 
-        Clusters of one name in several namespaces may share a PD: where `namespace` is given, a store whose address
-        names another one is not the pod's.
+    def claimants(self, tc: TidbCluster, pod_name: str) -> tuple[Store, ...]:
+        """The stores that may be this pod's; several: it cannot be told, and nothing may be done to any of them.
+
+        Another Kubernetes cluster on the same PD may use the same names. A store is this pod's by its whole address
+        (namespace and cluster domain included), or because tidb-operator's own status says so; where the two differ,
+        neither counts. Of stores under one address the latest is meant: PD lets an address be used again only once.
         """
-        found = [s for s in self.stores if s.pod_name == pod_name and s.state != "Tombstone"]
-        if namespace:
-            found = [s for s in found if s.namespace in {namespace, ""}]
-        return max(found, key=lambda s: s.id) if found else None
+        return _claimants([s for s in self.stores if s.pod_name == pod_name], tc, pod_name)
 
-    def stores_by_pod(self, namespace: str) -> dict[str, Store]:
+    def stores_by_pod(self, tc: TidbCluster) -> dict[str, Store]:
         """`store_of` of every pod at once, for those who ask about a whole cluster."""
-        found: dict[str, Store] = {}
+        by_pod: dict[str, list[Store]] = {}
         for store in self.stores:
-            pod, elsewhere = store.pod_and_namespace
-            if store.state == "Tombstone" or elsewhere not in {namespace, ""}:
-                continue
-            if pod not in found or found[pod].id < store.id:
-                found[pod] = store
-        return found
+            by_pod.setdefault(store.pod_name, []).append(store)
+        found = {pod: _claimants(stores, tc, pod) for pod, stores in by_pod.items()}
+        return {pod: claimants[0] for pod, claimants in found.items() if len(claimants) == 1}
+
+
+def _claimants(stores: Iterable[Store], tc: TidbCluster, pod_name: str) -> tuple[Store, ...]:
+    found = [s for s in stores if s.namespace in {tc.namespace, ""} and s.state != "Tombstone"]
+    here = [s for s in found if s.domain == tc.cluster_domain]
+    named = [s for s in found if s.id == tc.tikv_store_ids.get(pod_name)]
+    if named and (not here or len({s.address for s in here}) > 1):
+        here = named
+    elif named and here and named[0].address != here[0].address:
+        here = [*here, *named]
+    if len({s.address for s in here}) > 1:
+        return tuple(here)
+    return (max(here, key=lambda s: s.id),) if here else ()

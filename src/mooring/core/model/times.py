@@ -5,17 +5,17 @@ from functools import lru_cache
 
 
 def rfc3339(at: float) -> str:
-    return _whole(int(at // 1))
+    return _of_second(int(at // 1))
 
 
 @lru_cache(maxsize=4096)
-def _whole(second: int) -> str:
+def _of_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(at: float) -> str:
     second, micro = divmod(round(at % 1 * 1e6), 1_000_000)
-    return f"{_whole(int(at // 1) + second)[:-1]}.{micro:06d}Z"
+    return f"{_of_second(int(at // 1) + second)[:-1]}.{micro:06d}Z"
 
 
 def rfc3339_milli(at: float) -> str:
@@ -34,9 +34,13 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
-@lru_cache(maxsize=65536)
 def moment(text: str) -> float | None:
     """Seconds since the epoch; None: no time, or one without a zone."""
+    return None if len(text) > 64 else _moment(text)
+
+
+@lru_cache(maxsize=65536)
+def _moment(text: str) -> float | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -29,6 +29,7 @@ from mooring.core.queue.config import QueueConfigError, Settings, live_settings
 from mooring.core.queue.costs import BadStepsError, RegionMove, price, region_claims, region_operator
 from mooring.core.queue.events import Accepted, Advanced, Ended, Event, How, Ignored, Promoted, Rejected
 from mooring.core.queue.queue import Queue
+from mooring.core.queue.read import QueueRead
 from mooring.core.queue.targets import store_target
 from mooring.core.queue.why import Why, why, why_all
 
@@ -44,6 +45,7 @@ __all__ = [
     "Promoted",
     "Queue",
     "QueueConfigError",
+    "QueueRead",
     "RegionMove",
     "Rejected",
     "Settings",

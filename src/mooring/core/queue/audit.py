@@ -26,7 +26,7 @@ def audit(queue: Queue) -> list[str]:
 
 def _nothing(queue: Queue, lane: Lane) -> bool:
     """Empty, and right: most of them."""
-    if lane.running or lane.facts or lane.queue or lane.loose or lane.front or lane.dead:
+    if lane.running or lane.facts or lane.queue or lane.unowned or lane.front or lane.dead:
         return False
     return lane.used == lane.cooling and lane.room == lane.cap - lane.used and lane.limit == queue.limit(lane.name)
 
@@ -61,8 +61,8 @@ def _lane(queue: Queue, lane: Lane, touching: set[str]) -> Iterator[str]:
     if lane.used != charged + facts + lane.cooling:
         yield f"{name}: {lane.used} used, {charged} charged + {facts} facts + {lane.cooling} cooling"
     answered = sum(record.cost[name] - record.need.get(name, 0) for record in lane.running.values())
-    if lane.loose != facts - answered:
-        yield f"{name}: {lane.loose} loose, {facts} − {answered} found"
+    if lane.unowned != facts - answered:
+        yield f"{name}: {lane.unowned} unowned, {facts} − {answered} found"
     if lane.running.keys() != touching:
         yield f"{name}: running {set(lane.running)}, found {touching}"
     if lane.limit != queue.limit(name):

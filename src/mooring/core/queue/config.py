@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.model.operator import StepKind
+from mooring.core.model.windows import Window
 from mooring.core.queue import targets
 
 #: kind → role → cost. Roles: `from`, `to`, `leader`, `peer` (every store with a peer of the region).
@@ -44,10 +45,12 @@ ROLES: Final[Mapping[StepKind, frozenset[str]]] = MappingProxyType(
 )
 
 #: Above this a number is no limit: `null` says unlimited.
-_MOST: Final = 10**12
+_LARGEST_NUMBER: Final = 10**12
 
 #: The design's schedulers; every other source is one of ours.
 REGION_SCHEDULERS: Final = ("balance-leader", "balance-region", "replica", "merge", "split", "hot")
+#: How many operators of any other source may wait live, unless `SchedulerMaxWaitingOperator` names it.
+OTHERS_WAITING: Final = 10
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +60,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     operator_step_cost: StepCosts = MappingProxyType({})
     max_waiting_operator: int | None = 3
     scheduler_max_waiting_operator: Mapping[str, int | None] = MappingProxyType({})
+    #: Live, the caps of sources that are no region schedulers, where not `OTHERS_WAITING`: `MaxWaitingOperator` is the
+    #: design's and caps its schedulers alone. None, in a replay: there every source is a scheduler.
+    source_caps: Mapping[str, int | None] | None = None
     #: Kind of target → its limit, as the capabilities say; an unknown kind has 1.
     target_limits: Mapping[str, int | None] = MappingProxyType({})
+    #: When housekeeping may be done; empty: always.
+    windows: tuple[Window, ...] = ()
     #: Beyond the design, off by default: cost stays charged so long after a success, which bounds the rate too.
     cooldown_s: float = 0.0
     #: Beyond the design, off by default: a strictly higher priority replaces what holds its subject.
@@ -78,7 +86,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """How many operators of a source may wait at once."""
         if source in self.scheduler_max_waiting_operator:
             return self.scheduler_max_waiting_operator[source]
-        return self.max_waiting_operator
+        if self.source_caps is None or source in REGION_SCHEDULERS:
+            return self.max_waiting_operator
+        return self.source_caps.get(source, OTHERS_WAITING)
 
     def step_cost(self, kind: StepKind) -> Mapping[str, int]:
         """Role → cost of one step; a role that the override leaves out keeps its default."""
@@ -89,8 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def live_settings() -> Settings:
     """The defaults of a running Mooring: 3 for the region schedulers, 10 for the others."""
-    caps: dict[str, int | None] = dict.fromkeys(REGION_SCHEDULERS, 3)
-    return Settings(max_waiting_operator=10, scheduler_max_waiting_operator=caps)
+    return Settings(source_caps={})
 
 
 def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]], uncapped: Iterable[str]) -> Settings:
@@ -98,7 +107,7 @@ def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]
     return msgspec.structs.replace(
         settings,
         target_limits={**settings.target_limits, **{kind: limit for kind, (limit, _) in limits.items()}},
-        scheduler_max_waiting_operator={**settings.scheduler_max_waiting_operator, **dict.fromkeys(uncapped)},
+        source_caps=None if settings.source_caps is None else {**settings.source_caps, **dict.fromkeys(uncapped)},
     )
 
 
@@ -144,18 +153,18 @@ def parse(raw: Any, base: Settings | None = None) -> Settings:
     return msgspec.structs.replace(base, **changes)
 
 
-def _whole(where: str, value: Any) -> int:
+def _whole_number(where: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_NUMBER:
         raise QueueConfigError(
-            f"{where} is {value!r}: it must be a whole number from 0 to {_MOST}, or null for no limit"
+            f"{where} is {value!r}: it must be a whole number from 0 to {_LARGEST_NUMBER}, or null for no limit"
         )
     return value
 
 
 def _seconds(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_NUMBER:
         raise QueueConfigError(f"{where} is {value!r}: it must be a number of seconds, 0 or more")
     return float(value)
 
@@ -167,7 +176,7 @@ def _switch(where: str, value: Any) -> bool:
 
 
 def _limit(where: str, value: Any) -> int | None:
-    return None if value is None else _whole(where, value)
+    return None if value is None else _whole_number(where, value)
 
 
 def _limits(where: str, value: Any) -> dict[str, int | None]:
@@ -195,5 +204,5 @@ def _step_costs(value: Any) -> dict[StepKind, dict[str, int]]:
         for role in roles:
             if role not in ROLES[kind]:
                 raise QueueConfigError(f"{name} has no role {role!r}: it has {', '.join(sorted(ROLES[kind]))}")
-        result[kind] = {role: _whole(f"OperatorStepCost[{name}][{role}]", cost) for role, cost in roles.items()}
+        result[kind] = {role: _whole_number(f"OperatorStepCost[{name}][{role}]", cost) for role, cost in roles.items()}
     return result

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.core.model import subjects
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.queue.config import ROLES, Settings
@@ -90,8 +91,7 @@ def region_operator(
 
 
 def region_claims(regions: Sequence[int], cluster: str = "") -> tuple[str, ...]:
-    prefix = f"region/{cluster}/" if cluster else "region/"
-    return tuple(dict.fromkeys(f"{prefix}{region}" for region in regions))
+    return tuple(dict.fromkeys(subjects.region(cluster, region) for region in regions))
 
 
 def _stores(move: RegionMove, step: Step, role: str, leader: int | None, number: int) -> tuple[int, ...]:

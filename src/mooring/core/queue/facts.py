@@ -2,9 +2,8 @@
 
 An object is charged once per target: the larger of its facts and its operator. So what an operator adds is its cost
 minus what its own subject's facts charge there already, and one that adds nothing passes: a repair is never blocked by
-the fault that it repairs. Facts that no running operator answers for are *loose*; an operator that loose facts alone
-keep out is
-parked, since a fact has no time-out.
+the fault that it repairs. Facts that no running operator answers for are *unowned*; an operator that unowned facts
+alone keep out is parked, since a fact has no time-out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,11 +36,13 @@ class FactBook:
         return {target: amount - own.get(target, 0) for target, amount in cost.items() if amount > own.get(target, 0)}
 
     def keeps_out(self, need: Mapping[str, int]) -> bool:
-        """Whether loose facts alone leave no room for it, even if nothing else ran or waited."""
+        """Whether unowned facts alone leave no room for it, even if nothing else ran or waited."""
         if not self.count:
             return False
         lanes = self._lanes
-        return any(lane.loose and lane.loose + amount > lane.cap for t, amount in need.items() if (lane := lanes[t]))
+        return any(
+            lane.unowned and lane.unowned + amount > lane.cap for t, amount in need.items() if (lane := lanes[t])
+        )
 
     def write(self, lane: Lane, fact: Fact) -> int:
         """Note a fact (an amount of 0 removes it) and return by how much the target's facts rose."""
@@ -55,7 +56,7 @@ class FactBook:
         if not delta:
             return 0
         lane.fact_total += delta
-        lane.loose += delta
+        lane.unowned += delta
         if fact.subject:
             mine = self._of.setdefault(fact.subject, {})
             mine[lane.name] = fact.amount
@@ -66,16 +67,16 @@ class FactBook:
         self.touch(lane)
         return delta
 
-    def answer(self, touched: Iterable[str]) -> None:
-        """An operator began, advanced, ended, or its own facts changed: see again which facts are loose there."""
+    def recount_unowned(self, touched: Iterable[str]) -> None:
+        """An operator began, advanced, ended, or its own facts changed: see again which facts are unowned there."""
         for target in touched:
             lane = self._lanes[target]
-            if not lane.facts and not lane.loose:
+            if not lane.facts and not lane.unowned:
                 continue
             answered = sum(e.cost[target] - e.need.get(target, 0) for e in lane.running.values())
-            loose = lane.fact_total - answered
-            if loose != lane.loose:
-                lane.loose = loose
+            unowned = lane.fact_total - answered
+            if unowned != lane.unowned:
+                lane.unowned = unowned
                 self.touch(lane)
 
     def touch(self, lane: Lane) -> None:

@@ -31,13 +31,13 @@ class Lane:
         "fact_total",
         "facts",
         "front",
-        "loose",
         "name",
         "parked",
         "peak",
         "queue",
         "room",
         "running",
+        "unowned",
         "used",
     )
 
@@ -57,7 +57,7 @@ class Lane:
         self.facts: dict[str, Fact] = {}
         self.fact_total = 0
         #: Facts beyond what running operators on the same subjects answer for: what can park others.
-        self.loose = 0
+        self.unowned = 0
         self.cooling = 0
         #: No waiting operator here needs more than this. An upper bound: it falls only when the line is empty.
         self.peak = 0

@@ -166,8 +166,8 @@ class Lanes:
     def settle(self) -> None:
         """Park those that facts alone now keep out, and let back in those that they no longer do."""
         for lane in self.facts.settled():
-            slack = lane.cap - lane.loose
-            if lane.loose and lane.peak > slack:
+            slack = lane.cap - lane.unowned
+            if lane.unowned and lane.peak > slack:
                 name = lane.name
                 for record in [record for record in lane.waiting() if record.need[name] > slack]:
                     self.leave(record)
@@ -199,7 +199,7 @@ class Lanes:
         if record.need is not record.cost:  # facts charge some of it already
             self.begin(record)
         elif self.facts.count:
-            self.facts.answer(record.cost)
+            self.facts.recount_unowned(record.cost)
 
     def charge(self, record: OperatorRecord) -> None:
         """It runs already, whether there is room or not."""
@@ -215,7 +215,7 @@ class Lanes:
         for target in record.cost:
             table[target].running[record.operator.id] = record
         if self.facts.count:
-            self.facts.answer(record.cost)
+            self.facts.recount_unowned(record.cost)
 
     def end(self, record: OperatorRecord, *, cools: bool) -> None:
         """Release what a running one holds; what cools down stays charged until `cooled`."""
@@ -232,7 +232,7 @@ class Lanes:
                 if lane.front < len(lane.queue):
                     lane.advance(ready)
         if self.facts.count:
-            self.facts.answer(record.cost)
+            self.facts.recount_unowned(record.cost)
 
     def cooled(self, charged: Mapping[str, int]) -> None:
         for target, need in charged.items():
@@ -249,7 +249,7 @@ class Lanes:
             if target not in cost:
                 del self.table[target].running[record.operator.id]
         self._recharge(record)
-        self.facts.answer(before)
+        self.facts.recount_unowned(before)
 
     def _recharge(self, record: OperatorRecord) -> None:
         """Charge a running one what it adds now: its cost fell, or its own facts changed."""
@@ -285,7 +285,7 @@ class Lanes:
             self.enter(waiting)
         elif record is not None:
             self._recharge(record)
-            self.facts.answer(record.cost)
+            self.facts.recount_unowned(record.cost)
         return waiting
 
     def configure(self, settings: Settings) -> Sequence[OperatorRecord]:

@@ -46,12 +46,15 @@ class Migration(msgspec.Struct, frozen=True):
     settings: tuple[MigratedSetting, ...]
     #: Old settings that have no counterpart, and why none is needed.
     dropped: tuple[MigratedSetting, ...]
+    #: What a person must know before any of it is set.
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
             "config": {setting.name: setting.value for setting in self.settings},
             "reasons": {setting.name: setting.why for setting in self.settings},
             "dropped": {setting.name: setting.why for setting in self.dropped},
+            "warnings": list(self.warnings),
         }
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -71,7 +74,7 @@ def migrate_config(raw: Any) -> Migration:
         raise OldConfigError(f"it has none of the old limits ({', '.join(known)})")
     rate, rate_why = _base_rate(nested)
     scheduler_caps, caps_why = _scheduler_caps(nested)
-    overrides, overrides_why = _stores(nested, rate)
+    overrides, overrides_why, warnings = _stores(nested, rate)
     waiting = _number(nested, "scheduler-max-waiting-operator", None)
     settings = (
         MigratedSetting("MaxScheduleCost", Settings().max_schedule_cost, rate_why),
@@ -82,7 +85,7 @@ def migrate_config(raw: Any) -> Migration:
         _max_waiting(waiting),
         MigratedSetting("SchedulerMaxWaitingOperator", scheduler_caps, caps_why),
     )
-    return Migration(settings, _dropped(nested))
+    return Migration(settings, _dropped(nested), warnings)
 
 
 def _number(config: Mapping[str, Any], key: str, default: float | None) -> float | None:
@@ -99,7 +102,10 @@ def _base_rate(config: Mapping[str, Any]) -> tuple[float, str]:
     rate = _number(config, "store-balance-rate", None)
     rates = [pair["add-peer"] for pair in _store_rates(config).values()]
     if rate is None:
-        rate = max(set(rates), key=lambda r: (rates.count(r), -r)) if rates else _DEFAULT_RATE
+        # As many stores have one rate as another: PD's own is normal, else the highest, so that fewer are faster.
+        often = max(map(rates.count, rates), default=0)
+        most = {one for one in rates if rates.count(one) == often and 0 < one < _MAGIC_UNLIMITED}
+        rate = _DEFAULT_RATE if _DEFAULT_RATE in most else max(most, default=_DEFAULT_RATE)
     why = f"{Settings().max_schedule_cost} lets two moves into a store at once, the design's default"
     if rate != _DEFAULT_RATE:
         why += f"; your stores took {rate:g} peers a minute: raise it in proportion only after watching the stores"
@@ -120,25 +126,37 @@ def _store_rates(config: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return rates
 
 
-def _stores(config: Mapping[str, Any], base: float) -> tuple[dict[str, int | None], str]:
-    """Stores that were set apart keep their distance from the others, in whole moves."""
+def _stores(config: Mapping[str, Any], base: float) -> tuple[dict[str, int | None], str, tuple[str, ...]]:
+    """Stores that were slower keep their distance from the others, in whole moves. None is set above the design's cost:
+    a rate a minute says nothing about how much a store bears at once."""
     normal = Settings().max_schedule_cost or 0
     overrides: dict[str, int | None] = {}
+    faster: dict[str, float] = {}
     for store, pair in _store_rates(config).items():
         rate = pair["add-peer"]
-        if rate >= _MAGIC_UNLIMITED:
-            overrides[store] = None
-        elif rate == 0:
+        if rate == 0:
             overrides[store] = 0
-        elif rate != base:
+        elif rate > base:
+            faster[store] = rate
+        elif rate < base:
             moves = max(1, round(normal / _MOVE_IN * rate / base))
-            overrides[store] = moves * _MOVE_IN
+            if moves * _MOVE_IN < normal:
+                overrides[store] = moves * _MOVE_IN
+    why = f"stores that took fewer than {base:g} peers a minute, in proportion, in whole moves of {_MOVE_IN}; 0 was 0"
     if not overrides:
-        return {}, "no store was set apart from the others"
-    return overrides, (
-        f"stores whose add-peer rate was not {base:g} a minute, in proportion, in whole moves of {_MOVE_IN}; "
-        "null was PD's 1e8, 0 was 0"
+        why = "no store was set below the others"
+    if not faster:
+        return overrides, why, ()
+    named = ", ".join(f"{store} ({_rate(rate)})" for store, rate in faster.items())
+    warning = (
+        f"stores above {base:g} peers a minute keep the design's {normal}: {named}. A rate says nothing about how much "
+        f'a store bears at once; where you have watched it, set StoreMaxScheduleCost {{"<id>": {normal * 2}}} yourself'
     )
+    return overrides, why, (warning,)
+
+
+def _rate(rate: float) -> str:
+    return "unlimited" if rate >= _MAGIC_UNLIMITED else f"{rate:g} a minute"
 
 
 def _scheduler_caps(config: Mapping[str, Any]) -> tuple[dict[str, int], str]:

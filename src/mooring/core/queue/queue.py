@@ -69,6 +69,12 @@ class Queue:
         record = self.records.by_claim.get(claim)
         return record.operator if record else None
 
+    def record_of(self, claim: str) -> OperatorRecord | None:
+        return self.records.by_claim.get(claim)
+
+    def running_records(self) -> Iterable[OperatorRecord]:
+        return self.records.running.values()
+
     @property
     def running(self) -> tuple[str, ...]:
         """Ids, by promotion."""

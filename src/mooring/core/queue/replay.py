@@ -41,6 +41,8 @@ class QueueReplay:
     def __init__(self, settings: Settings | None = None, remark: Callable[[str], None] = lambda _: None) -> None:
         self.queue = Queue(settings, now=-inf)
         self._remark = remark
+        #: Lines that were no event at all.
+        self.unread = 0
 
     def line(self, raw: bytes | str) -> list[Json]:
         """What one line of input leads to. A blank line is nothing."""
@@ -50,6 +52,7 @@ class QueueReplay:
             at, record = _read(raw)
         except BadLineError as error:
             self._remark(str(error))
+            self.unread += 1
             last = self.queue.now
             return [{"at": last if isfinite(last) else 0.0, "event": "ignored", "reason": Reason.INVALID.value}]
         if at < self.queue.now:

@@ -6,6 +6,7 @@ descriptors of the capabilities and follow what they stand for by `Queue.set_lim
 
 from typing import Final
 
+from mooring.core.model import subjects
 from mooring.core.model.reasons import Reason
 
 #: The limit of a kind that no capability describes: the most careful one.
@@ -13,7 +14,7 @@ UNKNOWN_KIND_LIMIT: Final = 1
 
 
 def kind_of(target: str) -> str:
-    return target.partition("/")[0]
+    return subjects.kind_of(target)
 
 
 def is_store(target: str) -> bool:
@@ -34,7 +35,7 @@ def shared(target: str) -> str:
 
 def store_target(cluster: str, store: int) -> str:
     """`store/<cluster>/<id>`; without a cluster (a replay knows only one) the bare id."""
-    return f"store/{cluster}/{store}" if cluster else str(store)
+    return subjects.store(cluster, store)
 
 
 def store_names(target: str) -> tuple[str, ...]:
@@ -42,7 +43,8 @@ def store_names(target: str) -> tuple[str, ...]:
     if target.isdecimal():
         return (target,)
     _, _, within = target.partition("/")
-    return (target, within, within.rpartition("/")[2])
+    cluster, _, store = within.rpartition("/")
+    return (target, within, f"{cluster}/*", store)
 
 
 def paused_reason(target: str) -> Reason:

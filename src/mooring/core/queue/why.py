@@ -125,7 +125,7 @@ def _explain(record: OperatorRecord, ahead: Mapping[str, _Ahead]) -> Why:
         line, needs = ahead[target], record.need[target]
         lane = line.lane
         if record.parked:
-            if lane.loose and lane.loose + needs > lane.cap:
+            if lane.unowned and lane.unowned + needs > lane.cap:
                 return _answer(record, line, Reason.FACT)
         elif lane.used + line.reserved + needs > lane.cap:
             first = line

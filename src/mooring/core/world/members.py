@@ -6,12 +6,16 @@ where the owner is not known (no StatefulSet in the world, or one of a kind that
 and only for a TidbCluster that is there or by tidb-operator's own `managed-by`.
 """
 
+from typing import Final
+
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
-from mooring.core.model.tidb import MANAGED_BY
+from mooring.core.model.tidb import MANAGED_BY, TidbCluster
 from mooring.core.world.indexes import TIDB_COMPONENTS, member_of
 from mooring.core.world.read import WorldRead
 
+#: No system with leaders has more members.
+_MOST: Final = 1000
 #: (TidbCluster, component)
 TidbMember = tuple[Key, str]
 
@@ -51,9 +55,38 @@ def tidb_member_set(workload: Workload) -> TidbMember | None:
     return (Key(workload.namespace, owner.name), name) if name in TIDB_COMPONENTS else None
 
 
+def sharing_pd(world: WorldRead, cluster: Key) -> tuple[TidbCluster, ...]:
+    """The TidbClusters whose PD is this one's by PD's own id, by name; itself alone while that id is not known."""
+    view, tc = world.pd(cluster), world.tidb_cluster(cluster)
+    if tc is None:
+        return ()
+    if view is None or not view.cluster_id:
+        return (tc,)
+    found = (world.tidb_cluster(key) for key in sorted(world.clusters_of_pd(view.cluster_id)))
+    return tuple(one for one in found if one is not None)
+
+
+def shown_target(target: str, world: WorldRead) -> str:
+    """A target for people: one that is named by PD's cluster id says which TidbClusters that PD serves."""
+    kind, _, pd = target.partition("/")
+    if kind not in {"tikv", "evicting"} or not pd.isdecimal():
+        return target
+    return f"{kind}/{'+'.join(map(str, sorted(world.clusters_of_pd(int(pd))))) or pd}"
+
+
 def within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """An owner owns pods of its own namespace only: its UID can be written into any pod elsewhere."""
     for pod in pods:
         if pod.namespace != namespace:
             return tuple([pod for pod in pods if pod.namespace == namespace])
     return pods
+
+
+def ordinals(workload: Workload) -> range:
+    """Of its members; a spec may ask for any number of them."""
+    return range(workload.ordinals_start, workload.ordinals_start + min(workload.replicas, _MOST))
+
+
+def members_of(workload: Workload, world: WorldRead) -> dict[str, Pod]:
+    """Its pods that are there, by name."""
+    return {p.name: p for p in sorted(world.pods_of(workload), key=lambda p: p.name)}

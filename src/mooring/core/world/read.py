@@ -5,13 +5,14 @@ A query costs a lookup, or a walk over the rows it returns. Only `pods()`,
 for events. Answers come in no promised order: sort by name where the order decides something.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.decision import Verdict
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
@@ -138,8 +139,12 @@ class WorldRead(Protocol):
         """That look, with what the looks before it say of this PD."""
         ...
 
-    def pd_lost(self, cluster: Key) -> str:
-        """The error of the last look at PD; "" while it answers."""
+    def clusters_of_pd(self, cluster_id: int) -> Collection[Key]:
+        """The TidbClusters whose PD had this cluster id when it was last looked at."""
+        ...
+
+    def pd_lost(self, cluster: Key) -> Verdict | None:
+        """Why the last look at PD failed; None while it answers."""
         ...
 
     def machines(self) -> tuple[Machine, ...]: ...

@@ -4,11 +4,12 @@ The promise: after any sequence of events the world is what a list of the same m
 with the change and not with the cluster. `mooring.core.world.check` compares the two.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.decision import Verdict
 from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
@@ -170,9 +171,9 @@ class World:
         else:
             self._outside.look(cluster, view, observed_at)
 
-    def note_pd_lost(self, cluster: Key, detail: str) -> None:
+    def note_pd_lost(self, cluster: Key, why: Verdict) -> None:
         """PD did not answer. The last view stays, with its time."""
-        self._outside.pd_lost[cluster] = detail
+        self._outside.pd_lost[cluster] = why
 
     def note_features(self, on: frozenset[str]) -> None:
         self._outside.features = on
@@ -186,6 +187,10 @@ class World:
         self._outside.machines_lost, self._outside.machines_asked_at = detail or "no answer", at
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def count(self, kind: Kind) -> int:
+        """How many there are, without walking them."""
+        return len(self._rows.by_kind[kind])
 
     def synced(self, *kinds: Kind) -> bool:
         return all(self._rows.by_kind[kind].synced for kind in kinds)
@@ -319,8 +324,11 @@ class World:
     def pd_look(self, cluster: Key) -> PdLook | None:
         return self._outside.pd.get(cluster)
 
-    def pd_lost(self, cluster: Key) -> str:
-        return self._outside.pd_lost.get(cluster, "")
+    def clusters_of_pd(self, cluster_id: int) -> Collection[Key]:
+        return self._outside.by_pd.get(cluster_id, ())
+
+    def pd_lost(self, cluster: Key) -> Verdict | None:
+        return self._outside.pd_lost.get(cluster)
 
     def is_on(self, feature: str) -> bool:
         return self._outside.features is None or feature in self._outside.features

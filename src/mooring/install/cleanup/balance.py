@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, PD_SCHEDULERS, RELEASED
+from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, PD_SCHEDULERS, RELEASED, TAKEN
 from mooring.clients.pd import PdClient
 from mooring.clients.ports import KubeApi, NotFoundError, PortError
 from mooring.clients.wire.kube import project
@@ -15,11 +15,11 @@ from mooring.process.pd_directory import endpoints
 
 async def annotate(api: KubeApi, cluster: str, *, take_back: bool) -> TidbCluster:
     namespace, _, name = cluster.partition("/")
-    patch = {"metadata": {"annotations": {BALANCE_ANNOTATION: None if take_back else RELEASED}}}
+    patch = {"metadata": {"annotations": {BALANCE_ANNOTATION: TAKEN if take_back else RELEASED}}}
     try:
         obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
     except NotFoundError:
-        raise UserError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
+        raise UserError(f"there is no TidbCluster {cluster}", Exit.CHECK_FAILED) from None
     tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
     return tc
 
@@ -43,6 +43,6 @@ async def resume(urls: tuple[str, ...], *, told: bool) -> AsyncIterator[str]:
             yield name
     except PortError as error:
         also = "a running Mooring resumes it; without one it resumes by itself within a minute" if told else "try again"
-        raise UserError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.UNREACHABLE) from None
     finally:
         await client.close()

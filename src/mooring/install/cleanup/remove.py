@@ -5,24 +5,25 @@ with what was there before us kept; then our own objects. Settings that a person
 single feature only what disturbs others is taken back: what it remembers is for when it is switched on again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
 
 from mooring.capabilities.registry import descriptors
 from mooring.clients.kube.listing import list_all
-from mooring.clients.ports import KubeApi, NotFoundError, PortError
+from mooring.clients.ports import Json, KubeApi, NotFoundError, PortError
 from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.core.model.instructions import Outcome, Patch, Write
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import AGENT
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.undo import Unfenced
 from mooring.process.act import Actor
 from mooring.process.admission.configurations import NAME as HOOKS
-from mooring.process.admission.configurations import uninstall
+from mooring.process.admission.configurations import uninstall, webhooks_of
 from mooring.process.pd_directory import PdOf
 
 
@@ -35,17 +36,14 @@ class Trace(msgspec.Struct, frozen=True):
     feature: str = ""
 
 
-async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
-    """In the order in which they must go."""
+async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[str] = frozenset()) -> list[Trace]:
+    """In the order in which they must go. `features`: only these are taken back; none: everything."""
     act = Actor(api, pds, Unfenced())
-    found: list[Trace] = []
-    (hooked,) = (one.name for one in descriptors() if "webhook" in one.serves)
-    for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
-        if await _there(api, kind, "", HOOKS):
-            found.append(Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), hooked))
+    found = await _webhooks(api, features)
+    nodes = [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)]
     standing = leftovers(
         [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)],
-        [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)],
+        nodes,
         [o for o in await _all(api, Kind.TIDB_CLUSTER) if isinstance(o, TidbCluster)],
         {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)},
     )
@@ -57,11 +55,15 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
         patch = {"metadata": {"annotations": {annotation: None}}}
         forget = Patch(kind=Kind.STATEFUL_SET, key=one.key, uid=one.uid, patch=patch, why="cleanup")
         found.append(Trace(f"statefulset {one.key}: delete the record of {what}", _doing(act, forget)))
+    for node in (o for o in nodes if AGENT in o.annotations):
+        patch = {"metadata": {"annotations": {AGENT: None}}}
+        forget = Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="cleanup")
+        found.append(Trace(f"node {node.name}: delete what the agent noted", _doing(act, forget)))
     for kind, name in (*(ours for d in every for ours in d.objects), (Kind.LEASE, "mooring")):
-        if await _there(api, kind, namespace, name):
+        if await _found(api, kind, namespace, name) is not None:
             found.append(Trace(f"{kind} {namespace}/{name}", _deleting(api, kind, namespace, name)))
     for name in filter(None, (d.settings_map for d in every)):
-        if await _there(api, Kind.CONFIG_MAP, namespace, name):
+        if await _found(api, Kind.CONFIG_MAP, namespace, name) is not None:
             found.append(Trace(f"{Kind.CONFIG_MAP} {namespace}/{name} holds settings that a person wrote"))
     return found
 
@@ -91,6 +93,45 @@ def _deleting(api: KubeApi, kind: Kind, namespace: str, name: str) -> Callable[[
     return do
 
 
+async def _webhooks(api: KubeApi, features: frozenset[str]) -> list[Trace]:
+    """Both configurations. Where one has a webhook of another feature both stay, since Mooring may create none: only
+    the webhooks of these features are taken out."""
+    kinds = Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK
+    standing = {kind: one for kind in kinds if (one := await _found(api, kind, "", HOOKS)) is not None}
+    if not features:
+        return [Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api)) for kind in standing]
+    serving = {one.name: one.serves for one in descriptors() if one.name in features and webhooks_of(one.serves)}
+    ours = webhooks_of([what for serves in serving.values() for what in serves])
+    names = {kind: [webhook["name"] for webhook in one.get("webhooks") or ()] for kind, one in standing.items()}
+    every = {name for some in names.values() for name in some}
+    if not serving or (every and not every & ours):
+        return []
+    whose = min(serving)
+    if every <= ours:
+        return [Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), whose) for kind in standing]
+    return [
+        Trace(f"{kind} {HOOKS}: take out {', '.join(out)}", _without(api, kind, standing[kind], ours), whose)
+        for kind in standing
+        if (out := [name for name in names[kind] if name in ours])
+    ]
+
+
+def _without(api: KubeApi, kind: Kind, current: Json, names: Collection[str]) -> Callable[[], Awaitable[str]]:
+    """Refused when somebody has changed it since it was read."""
+    kept = current | {"webhooks": [webhook for webhook in current["webhooks"] if webhook["name"] not in names]}
+
+    async def do() -> str:
+        try:
+            await api.replace(kind, kept)
+        except NotFoundError:
+            return ""
+        except PortError as error:
+            return str(error)
+        return ""
+
+    return do
+
+
 async def _uninstalled(api: KubeApi) -> str:
     try:
         await uninstall(api)
@@ -99,12 +140,11 @@ async def _uninstalled(api: KubeApi) -> str:
     return ""
 
 
-async def _there(api: KubeApi, kind: Kind, namespace: str, name: str) -> bool:
+async def _found(api: KubeApi, kind: Kind, namespace: str, name: str) -> Json | None:
     try:
-        await api.get(kind, namespace, name)
+        return await api.get(kind, namespace, name)
     except NotFoundError:
-        return False
-    return True
+        return None
 
 
 async def _all(api: KubeApi, kind: Kind) -> list[Any]:

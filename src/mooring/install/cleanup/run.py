@@ -30,7 +30,7 @@ async def clean(
 ) -> Cleaned:
     """`features`: only what these began; `status` asks the Mooring that runs. Not `yes`: only look."""
     clock, world, cleaned = WallClock(), World(), Cleaned()
-    make = make_pd(clock, SystemChance(), given=config.pd, hosts=config.pd_hosts)
+    make = make_pd(clock, SystemChance(), config, api)
     pds = PdDirectory(world, make, config.pd, config.pd_hosts)
     try:
         leads = await leader(api, config.namespace, config.lease_name, clock.now())
@@ -43,7 +43,8 @@ async def clean(
                 )
             refuse_what_runs(status(), features, config.namespace)
         await _fill(world, api)
-        found = [t for t in await traces(api, pds, config.namespace) if not features or t.feature in features]
+        every = await traces(api, pds, config.namespace, features)
+        found = [t for t in every if not features or t.feature in features]
         for trace in found:
             if trace.undo is None:
                 cleaned.kept.append(trace.what)

@@ -1,12 +1,15 @@
-"""Carry out `mix.release` on a cluster: read pods, nodes and ReplicaSets once, and undo what marks say we did."""
+"""`mooring mix release`: read pods, nodes and ReplicaSets once, and undo what marks say we did."""
 
+from collections.abc import Sequence
 from typing import NoReturn
 
-from mooring.capabilities.mix.release import undo
+from mooring.capabilities.mix.descriptor import leftovers
 from mooring.clients.kube.listing import list_all
 from mooring.clients.ports import KubeApi, PlacementDriver
 from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet
+from mooring.core.model.descriptor import Marked
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import TidbCluster
 from mooring.process.act import Actor
 
 
@@ -24,6 +27,9 @@ class _NoPd:
     def given(self, cluster: Key) -> bool:
         _never(cluster)
 
+    def sharing(self, cluster: Key) -> Sequence[TidbCluster]:
+        _never(cluster)
+
 
 def _never(cluster: Key) -> NoReturn:
     raise AssertionError(f"releasing pods never calls the PD of {cluster}")
@@ -37,11 +43,11 @@ async def released(api: KubeApi, namespace: str = "", *, dry_run: bool) -> tuple
     act = Actor(api, _NoPd(), Unfenced())
     done: list[str] = []
     failed: list[str] = []
-    for one in undo(pods, nodes, sets):
+    for one in leftovers(Marked(pods=tuple(pods), nodes=tuple(nodes), replica_sets=frozenset(sets))):
         if dry_run:
             done.append(one.what)
             continue
-        outcome = await act.carry_out(one.write)
+        outcome = await act.carry_out(one.writes[0])
         if outcome.reason is None:
             done.append(one.what)
         else:

@@ -7,7 +7,7 @@ goes on after a failure; what cannot be looked at because of an earlier failure 
 """
 
 from mooring.core.model.finding import Finding, Level
-from mooring.install.doctor.codes import codes, see
+from mooring.install.doctor.codes import codes, meaning, see
 from mooring.install.doctor.examine import DoctorTarget, examine
 
-__all__ = ["DoctorTarget", "Finding", "Level", "codes", "examine", "see"]
+__all__ = ["DoctorTarget", "Finding", "Level", "codes", "examine", "meaning", "see"]

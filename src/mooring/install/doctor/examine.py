@@ -2,13 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
-from mooring.capabilities.registry import descriptors, serving
+from mooring.capabilities.registry import descriptors, hooks, serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
 from mooring.clients.mooring import trusting
@@ -120,8 +120,8 @@ async def _running(target: DoctorTarget, mooring: _Mooring, server_now: float | 
     found = await running.answers(ask, target.server, config.on(), config.namespace)
     found.append(await _leader(target, await ask("/api/v1/status"), server_now))
     on = await _features(target, mooring)
-    hooked = serving("webhook", on)
-    found += await running.webhooks(target.api, config.namespace, on=hooked)
+    hooked = bool(hooks(on))
+    found += await running.webhooks(target.api, config.namespace, on=hooked, judged=serving("webhook", on))
     found += await reach(target.api, config) if hooked else []
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
@@ -179,8 +179,12 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
     except PortError:
         clusters = []
     named = [t for t in clusters if isinstance(t, TidbCluster)]
-    found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by(mooring))
-    found += await _of_capabilities(target, await _features(target, mooring), tuple(named))
+    told = await mooring.ask("/api/v1/handoff")
+    found = await running.placement_drivers(named, lambda tc: _look(target, tc), _seen_by(told))
+    found += running.led_systems(told)
+    there = [n for n in nodes if isinstance(n, Node)]
+    found += await running.agents(target.api, target.config.namespace, there, target.clock.now())
+    found += await _of_capabilities(target, await _features(target, mooring), tuple(named), pods, nodes)
     alive: frozenset[str] | None = None
     on = target.config.on() if target.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
@@ -190,7 +194,7 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
             alive = frozenset(op["id"] for op in queue["running"])
     marked = (
         [p for p in pods if isinstance(p, Pod)],
-        [n for n in nodes if isinstance(n, Node)],
+        there,
         [t for t in clusters if isinstance(t, TidbCluster)],
     )
     if on is None:  # no answer, and it was not said what should be on
@@ -201,9 +205,15 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
 
 
 async def _of_capabilities(
-    target: DoctorTarget, on: frozenset[str], clusters: tuple[TidbCluster, ...]
+    target: DoctorTarget,
+    on: frozenset[str],
+    clusters: tuple[TidbCluster, ...],
+    pods: Sequence[object] = (),
+    nodes: Sequence[object] = (),
 ) -> list[Finding]:
     """What each capability finds itself."""
+    seen_pods = tuple(p for p in pods if isinstance(p, Pod))
+    seen_nodes = tuple(n for n in nodes if isinstance(n, Node))
     found: list[Finding] = []
     for one in descriptors():
         try:
@@ -211,7 +221,15 @@ async def _of_capabilities(
         except PortError as error:
             found.append(skipped(one.name, f"{one.name}'s settings", str(error)))
             continue
-        seen = Examined(config=target.config, on=one.name in on, clusters=clusters, settings=settings)
+        seen = Examined(
+            config=target.config,
+            on=one.name in on,
+            clusters=clusters,
+            pods=seen_pods,
+            nodes=seen_nodes,
+            now=target.clock.now(),
+            settings=settings,
+        )
         found += one.examine(seen)
     return found
 
@@ -226,16 +244,15 @@ async def _settings_of(target: DoctorTarget, one: Descriptor) -> Mapping[str, st
     return found.get("data") or {}
 
 
-async def _seen_by(mooring: _Mooring) -> frozenset[str]:
+def _seen_by(told: object) -> frozenset[str]:
     """TidbClusters whose PD answers the running Mooring: that is what counts, wherever the doctor stands."""
-    told = await mooring.ask("/api/v1/handoff")
     clusters = told.get("clusters", ()) if isinstance(told, dict) else ()
     return frozenset(one["cluster"] for one in clusters if one["pd"] == "answers")
 
 
 async def _look(target: DoctorTarget, tc: TidbCluster) -> PdView:
     config = target.config
-    make = make_pd(target.clock, target.chance, given=config.pd, hosts=config.pd_hosts)
+    make = make_pd(target.clock, target.chance, config, target.api)
     pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
     try:
         async with asyncio.timeout(TIMEOUT_S):

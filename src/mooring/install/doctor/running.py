@@ -1,26 +1,32 @@
 """Checks of a Mooring that runs: who leads, does the webhook answer, is PD there, is anything left behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from mooring.capabilities.registry import names, server_of
+from mooring.capabilities.registry import descriptors, names, server_of
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.ports import NotFoundError, PortError, RefusedError
+from mooring.clients.ports import NotFoundError, PortError, RefusedError, remedy_of
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.finding import Finding, ill, skipped, well
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
+from mooring.core.model.leaders import DRIVERS
+from mooring.core.model.marks import AGENT, CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.model.times import moment
 from mooring.install.cleanup.leftovers import FeatureLeftover, feature_of
 from mooring.process.admission.configurations import NAME as HOOKS
+from mooring.process.admission.configurations import webhooks_of
 
 #: Asks a path of the running Mooring: JSON, or None when there is no answer.
 Ask = Callable[[str], Awaitable[Any]]
 
 #: How much of a long list a finding shows.
 SHOWN: Final = 3
+#: An agent says every hour that it looks; on a new node it has so long to come.
+_HEARD_S: Final = 2.5 * 3600
+_COMES_S: Final = 600.0
 
 
 async def answers(ask: Ask, server: str, features: frozenset[str], namespace: str) -> list[Finding]:
@@ -71,8 +77,53 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
     return well("mooring", f"{holder} leads")
 
 
-async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Finding]:
-    """Configured, and reached: a workload that we must refuse is offered, dry."""
+async def agents(api: HttpKubeApi, namespace: str, nodes: Iterable[Node], now: float) -> list[Finding]:
+    """Of the agent, where it is installed or has been: who is silent, who cannot read its cloud, who wants a reboot."""
+    try:
+        found = await api.get(Kind.DAEMON_SET, f"{namespace}-agent", "mooring-agent")
+        selector: Mapping[str, str] | None = found["spec"]["template"]["spec"].get("nodeSelector") or {}
+    except PortError:
+        selector = None
+    silent, unread, reboot = list[str](), list[str](), list[str]()
+    told = 0
+    for node in sorted(nodes, key=lambda n: n.name):
+        text = node.annotations.get(AGENT)
+        said = _told(text) if text is not None else {}
+        told += text is not None
+        checked = moment(str(said.get("checked", "")))
+        due = text is not None or (selector is not None and all(node.labels.get(k) == v for k, v in selector.items()))
+        if due and node.ready == "True" and now - (checked or node.created_at) > (_HEARD_S if checked else _COMES_S):
+            silent.append(node.name)
+        elif problem := said.get("problem"):
+            unread.append(f"{node.name}: {str(problem)[:120]}")
+        notices = said.get("notices")
+        reboot += [node.name] if isinstance(notices, dict) and "reboot-required" in notices else []
+    if selector is None and not told:
+        return []
+    logs = f"kubectl -n {namespace}-agent logs ds/mooring-agent"
+    gone = "" if selector is not None else "   (not installed any more: mooring cleanup)"
+    what = "the agent tells of interruptions"
+    findings = []
+    if silent:
+        seen = f"silent on {len(silent)} of its nodes: {', '.join(silent[:SHOWN])}"
+        findings.append(ill("agent", "MO307", what, seen, logs + gone, warning=True))
+    if unread:
+        findings.append(ill("agent", "MO307", what, "; ".join(unread[:SHOWN]), logs, warning=True))
+    if reboot:
+        findings.append(well("agent", f"{len(reboot)} nodes require a reboot: {', '.join(reboot[:SHOWN])}"))
+    return findings or [well("agent", f"{what}, on {told} nodes")]
+
+
+def _told(text: str) -> Mapping[str, Any]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool, judged: bool = True) -> list[Finding]:
+    """Configured, and reached: where workloads are `judged`, one that we must refuse is offered, dry."""
     owner = server_of("webhook")
     there = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
@@ -83,16 +134,19 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
             continue
         except PortError as error:
             return [skipped("webhooks", "webhook configurations", str(error))]
+    users = sorted(one.name for one in descriptors() if webhooks_of(one.serves))
     if not on and there:
-        seen = f"{HOOKS} is there, and {owner.name} is off"
-        fix = f"mooring cleanup --feature {owner.name} --yes   (a leader does it by itself)"
+        seen = f"{HOOKS} is there, and {' and '.join(users)} are off"
+        fix = f"mooring cleanup {' '.join(f'--feature {name}' for name in users)} --yes   (a leader does it by itself)"
         return [ill("webhooks", "MO403", "webhook configurations", seen, fix, warning=True)]
     if not on:
-        return [well("webhooks", f"{owner.name} is off, and no webhook is configured")]
+        return [well("webhooks", f"{' and '.join(users)} are off, and no webhook is configured")]
     if len(there) < 2:
         fix = f"mooring manifests --features {owner.name}=true … | kubectl apply -f -   (the installer makes them)"
         return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
     found = [well("webhooks", "webhook configurations are there")]
+    if not judged:
+        return found
     what = "the API server reaches the webhook"
     assert owner.refused is not None
     probe, word = owner.refused
@@ -152,7 +206,7 @@ async def placement_drivers(
                 found.append(well("pd", f"PD of {tc.key} answers Mooring (not this machine: {str(view)[:60]}…)"))
                 continue
             fix = f"mooring run --pd {tc.key}=http://…:2379, or mooring.dev/pd-endpoints there and pd-hosts in settings"
-            found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(view), fix))
+            found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(view), remedy_of(view) or fix))
             continue
         found.append(well("pd", f"PD of {tc.key} answers ({len(view.stores)} stores)"))
         for store_id in view.evicting or ():
@@ -161,6 +215,24 @@ async def placement_drivers(
                 fix = f"pd-ctl scheduler remove evict-leader-scheduler-{store_id}   (or mooring cleanup --dry-run)"
                 found.append(ill("pd", "MO602", f"evict-leader schedulers of {tc.key}", words, fix, warning=True))
     return found or [well("pd", "no TidbCluster, so no PD to ask")]
+
+
+def led_systems(told: object) -> list[Finding]:
+    """Systems with leaders, as they answer the running Mooring (`/api/v1/handoff`): reachable, readable, who leads."""
+    found: list[Finding] = []
+    for one in told.get("systems", ()) if isinstance(told, dict) else ():
+        what = f"{one['driver']} of {one['system']}"
+        namespace, _, name = one["system"].partition("/")
+        if one["state"] == "answers" and one["leader"] != "nobody" and one["well"] == one["members"]:
+            found.append(well("leaders", f"{what} answers: {one['leader']} leads, {one['well']} members are well"))
+        elif one["state"] == "unseen" and one["driver"] in DRIVERS:
+            found.append(skipped("leaders", f"{what} answers", "the running Mooring has not asked it yet"))
+        else:
+            said = one["detail"] or f"{one['leader']} leads, {one['well']} of {one['members']} members are well"
+            seen = said if one["driver"] in DRIVERS else f"no driver has that name; there are {', '.join(DRIVERS)}"
+            fix = f"kubectl -n {namespace} get sts {name} -o jsonpath='{{.metadata.annotations}}'   (docs/leaders.md)"
+            found.append(ill("leaders", "MO605", f"{what} answers, and all its members are well", seen, fix))
+    return found
 
 
 def _wanted(tc: TidbCluster, view: PdView) -> set[int]:

@@ -1,14 +1,17 @@
 """The webhook configurations: what the API server asks us about, and how it finds us.
 
+Three questions: about new pods and about workloads (Mix), and about evictions (the gate of drain).
+
 Safe by construction: failurePolicy Ignore (Mooring never keeps a pod from being created; the rebalancer
 corrects what was missed), a timeout of two seconds, kube-system and our own namespace left out, and match conditions by
 labels, so that the API server does not even call for pods that cannot be ours. The leader keeps them as they should be
-and takes them away when Mix is switched off; outside a cluster also when it stops, since then nothing serves the URL.
-They belong to our namespace: when that is deleted they are garbage-collected.
+and takes them away when nothing that asks is on; outside a cluster also when it stops, since then nothing serves the
+URL. They belong to our namespace: when that is deleted they are garbage-collected.
 """
 
 import base64
 import contextlib
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +35,11 @@ SPEAKING_WORKLOADS: Final = " || ".join(
     for side in ("object", "oldObject")
     for part in ("labels", "annotations")
 )
+
+
+#: What a feature serves → the webhooks that it needs.
+PODS: Final = "webhook"
+EVICTIONS: Final = "gate"
 
 
 class WebhookAddress(msgspec.Struct, frozen=True):
@@ -59,8 +67,15 @@ class WebhookAddress(msgspec.Struct, frozen=True):
         return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
 
 
-def configurations(address: WebhookAddress, ca_bundle: bytes, namespace_uid: str = "") -> dict[Kind, Json]:
-    """Both of them, complete. `namespace_uid`: of our own namespace; "" where it is not known."""
+def others(namespace: str) -> str:
+    """By others than our own account: what we evict ourselves was decided already."""
+    return f"request.userInfo.username != 'system:serviceaccount:{namespace}:mooring'"
+
+
+def configurations(
+    address: WebhookAddress, ca_bundle: bytes, namespace_uid: str = "", serves: Collection[str] = (PODS, EVICTIONS)
+) -> dict[Kind, Json]:
+    """Both of them, complete. `namespace_uid`: of our own namespace; "" where it is not known. `serves`: what is on."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "name": address.namespace, "uid": namespace_uid}
     elsewhere = {
         "matchExpressions": [
@@ -90,15 +105,24 @@ def configurations(address: WebhookAddress, ca_bundle: bytes, namespace_uid: str
         "matchConditions": [{"name": "speaks-to-mix", "expression": SPEAKING_WORKLOADS}],
         "sideEffects": "None",
     }
+    evictions = shared | {
+        "name": "evictions.mooring.dev",
+        "clientConfig": address.client_config("/admit/evictions", ca_bundle),
+        "rules": [_rule("", ["pods/eviction"], ["CREATE"])],
+        "matchConditions": [{"name": "by-others", "expression": others(address.namespace)}],
+        "sideEffects": "NoneOnDryRun",
+    }
+    mutating = [pods] if PODS in serves else []
+    validating = [*([workloads] if PODS in serves else []), *([evictions] if EVICTIONS in serves else [])]
     return {
         kind: {
             "apiVersion": RESOURCES[kind].api_version,
             "kind": kind.value,
             "metadata": {"name": NAME, "labels": dict(LABELS)}
             | ({"ownerReferences": [namespace]} if namespace_uid else {}),
-            "webhooks": [webhook],
+            "webhooks": webhooks,
         }
-        for kind, webhook in ((Kind.MUTATING_WEBHOOK, pods), (Kind.VALIDATING_WEBHOOK, workloads))
+        for kind, webhooks in ((Kind.MUTATING_WEBHOOK, mutating), (Kind.VALIDATING_WEBHOOK, validating))
     }
 
 
@@ -122,6 +146,12 @@ async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
         if current != _as_it_should_be(configuration, current):
             return False
     return True
+
+
+def webhooks_of(serves: Collection[str]) -> frozenset[str]:
+    """The names of the webhooks that features need which serve this."""
+    both = configurations(WebhookAddress(""), b"", serves=serves)
+    return frozenset(webhook["name"] for one in both.values() for webhook in one["webhooks"])
 
 
 async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:

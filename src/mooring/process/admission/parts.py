@@ -1,17 +1,20 @@
 """What the webhook of one replica consists of: who answers, with which certificate, and who registers it."""
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 
+from mooring.capabilities.drain.policy import DrainPolicy
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import MixAdmission
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.registry import serving
-from mooring.clients.kube.fence import Fenced
+from mooring.capabilities.registry import hooks
+from mooring.clients.kube.fence import fenced
 from mooring.clients.ports import Chance, Clock, KubeApi
 from mooring.core.engine.engine import Engine
 from mooring.process.admission.configurations import WebhookAddress
+from mooring.process.admission.gatekeeper import Gatekeeper
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import Reviewer
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
@@ -39,6 +42,7 @@ def webhook_parts(
     elector: Elector,
     recorder: KubeRecorder,
     shell: Shell,
+    evicting: Callable[[], Collection[str]],
 ) -> WebhookParts:
     reviewer = Reviewer(
         MixAdmission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
@@ -46,6 +50,7 @@ def webhook_parts(
         shell.now,
         chance,
         recorder,
+        Gatekeeper(engine, config.policy(DrainPolicy), shell.tell, shell.now, evicting, recorder),
         leads=elector.may_write,
         ready=lambda: engine.synced,
         sleep=clock.sleep,
@@ -54,12 +59,12 @@ def webhook_parts(
     shell.in_a_rush = reviewer.rush.is_on
     tls = ReloadingTls(Path(config.webhook_client_ca).read_bytes() if config.webhook_client_ca else b"")
     reconciler = WebhookReconciler(
-        Fenced(api, elector.may_write),
+        fenced(api, elector.may_write),
         clock,
         tls,
         WebhookAddress(config.namespace, config.webhook_url, config.webhook_service),
         leads=elector.may_write,
-        serves=serving("webhook", config.on()),
+        serves=hooks(config.on()),
         directory=config.webhook_certificates,
     )
     return WebhookParts(reviewer, tls, reconciler)

@@ -4,9 +4,10 @@ Pods are counted exactly, so only the lease holder answers for them; a follower 
 world is behind (an owner that the watch has not shown yet) the request waits for the watch, 300 ms at most.
 
 Fails open: whatever cannot be known in time, and whatever goes wrong in here, admits the pod as it came. The
-rebalancer corrects it later. Workloads are judged by every replica, from the request alone; that fails open too: an
-error here allows the workload, with a warning. Only a request that is not an AdmissionReview raises
-(`BadReviewError`).
+rebalancer corrects it later. Evictions likewise: every replica lets those pass that are about no guarded pod, the
+lease holder answers for the others, and without one they pass. Workloads are judged by every replica, from the request
+alone; that fails open too: an error here allows the workload, with a warning. Only a request that is not an
+AdmissionReview raises (`BadReviewError`).
 """
 
 import asyncio
@@ -22,16 +23,21 @@ from mooring.capabilities.mix.admission.reviews import (
     WorkloadObject,
     allowed,
     denied,
+    eviction_request,
+    later,
     pod_request,
     workload_request,
 )
 from mooring.capabilities.mix.admission.validation import WorkloadDraft, judge
+from mooring.capabilities.mix.schemes import Schemes, narrowed
 from mooring.clients.ports import Chance, Recorder
+from mooring.clients.texts import printable
 from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
 from mooring.process.admission.configurations import TIMEOUT_S
+from mooring.process.admission.gatekeeper import Gatekeeper
 
 log = structlog.get_logger()
 
@@ -42,8 +48,11 @@ LEADER_S: Final = float(TIMEOUT_S)
 #: How often it looks meanwhile.
 LOOK_S: Final = 0.1
 
-#: Body in, and how many seconds are left; the leader's answer, or None: it could not be had, or another leads by now.
-PassOn = Callable[[bytes, float], Awaitable[bytes | None]]
+#: What kind of review, its body, and how many seconds are left; the leader's answer, or None: it could not be had, or
+#: another leads by now.
+PassOn = Callable[[str, bytes, float], Awaitable[bytes | None]]
+PODS: Final = "pods"
+EVICTIONS: Final = "evictions"
 #: So many requests within so short a time count as high load: 300 a second.
 MANY: Final = 30
 WINDOW_S: Final = 0.1
@@ -86,6 +95,7 @@ class Reviewer:
         now: Callable[[], float],
         chance: Chance,
         recorder: Recorder,
+        gate: Gatekeeper,
         *,
         leads: Callable[[], bool],
         ready: Callable[[], bool],
@@ -94,6 +104,7 @@ class Reviewer:
         """`ready`: every first list has been taken in, so that absence means something. `now` and `sleep` are of one
         clock, which may run faster than the loop's."""
         self.admission = admission
+        self.gate = gate
         self.pass_on: PassOn | None = None
         self._world = world
         self._now = now
@@ -118,7 +129,7 @@ class Reviewer:
         self.rush.asked()
         try:
             if not self._leads():
-                answer = await self._passed_on(body)
+                answer = await self._passed_on(PODS, body)
                 if answer is not None or not self._leads():
                     if answer is None:
                         return self._as_it_came(request, Reason.NOT_LEADER)
@@ -127,7 +138,7 @@ class Reviewer:
             decision = await self._decide(request)
         except Exception:
             # A bug here must not keep a pod from being created.
-            log.exception("admission.failed", uid=request.uid)
+            log.exception("admission.failed", uid=printable(request.uid))
             self._count(Reason.FAILED)
             return allowed(request.uid)
         if decision.reason in {Reason.NOT_SYNCED, Reason.UNKNOWN}:
@@ -139,16 +150,17 @@ class Reviewer:
 
     def _as_it_came(self, request: PodRequest, reason: Reason, detail: str = "") -> bytes:
         """Admitted without our patch, though it may be ours: said, for the rebalancer will have to move it."""
-        log.warning("admission.as-it-came", namespace=request.namespace, name=request.name, why=reason, detail=detail)
+        where = printable(f"{request.namespace}/{request.name}")
+        log.warning("admission.as-it-came", pod=where, why=reason, detail=printable(detail))
         self._count(reason)
         return allowed(request.uid)
 
-    async def _passed_on(self, body: bytes) -> bytes | None:
+    async def _passed_on(self, what: str, body: bytes) -> bytes | None:
         """The leader's answer. While no replica leads (one stops, the next takes over) the request waits, about as long
         as the API server does; None when none was found, or we lead ourselves by now."""
         end = self._now() + LEADER_S
         while True:
-            answer = None if self.pass_on is None else await self.pass_on(body, end - self._now())
+            answer = None if self.pass_on is None else await self.pass_on(what, body, end - self._now())
             if answer is not None or self._leads() or self._now() >= end:
                 return answer
             self.on_leaderless()
@@ -180,6 +192,7 @@ class Reviewer:
 
     def world_moved(self) -> None:
         """The world has changed: requests that wait for the watch look again."""
+        self.gate.world_moved()
         for moved in self._waiting:
             if not moved.done():
                 moved.set_result(None)
@@ -197,6 +210,44 @@ class Reviewer:
                 warning=True,
             )
 
+    # ── Evictions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def evictions(self, body: bytes, *, passed_on: bool = False) -> bytes:
+        """May this pod be evicted now? Fails open. NotLeadingError: passed on to a replica that does not lead."""
+        request = eviction_request(body)
+        if passed_on and not self._leads():
+            raise NotLeadingError
+        try:
+            answer = self.gate.at_once(request) if self._ready() else None
+            if answer is None:
+                if not self._leads():
+                    said = await self._passed_on(EVICTIONS, body)
+                    if said is not None:
+                        return said
+                await self._deciding()
+                if not (self._leads() and self.gate.decides):
+                    log.warning(
+                        "eviction.passes", pod=printable(f"{request.namespace}/{request.name}"), why="no leader"
+                    )
+                    self._count_eviction(Reason.NOT_LEADER)
+                    return allowed(request.uid)
+                answer = self.gate.decide(request)
+        except Exception:
+            log.exception("eviction.failed", uid=printable(request.uid))
+            self._count_eviction(Reason.FAILED)
+            return allowed(request.uid)
+        self._count_eviction(answer.reason if answer.allowed else "held")
+        return allowed(request.uid) if answer.allowed else later(request.uid, answer.message)
+
+    async def _deciding(self) -> None:
+        """One that has just begun to lead reads the marks first: about as long as the API server waits for us."""
+        end = self._now() + LEADER_S - LOOK_S
+        while self._leads() and not self.gate.decides and self._now() < end:
+            await self._sleep(LOOK_S)
+
+    def _count_eviction(self, outcome: str) -> None:
+        self._recorder.count("mooring_evictions_total", {"outcome": str(outcome)})
+
     # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def workloads(self, body: bytes) -> bytes:
@@ -207,10 +258,12 @@ class Reviewer:
                 return allowed(request.uid)
             kind = request.kind.kind
             before = None if request.old_object is None else _draft(kind, request.old_object)
-            policy = self.admission.policy
-            judged = judge(_draft(kind, request.object), before, policy.deployment_target, policy.capacity)
+            policy, classes = self.admission.policy, self._world.index(Schemes).written
+            draft = _draft(kind, request.object)
+            narrow = narrowed(draft.rules, self._world)
+            judged = judge(draft, before, policy.deployment_target, classes, narrow)
         except Exception:
-            log.exception("validation.failed", uid=request.uid)
+            log.exception("validation.failed", uid=printable(request.uid))
             return allowed(request.uid, warnings=("mooring could not check the vacant.io labels; see its log",))
         if judged.problems:
             self._count("refused")

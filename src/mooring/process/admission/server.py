@@ -2,7 +2,9 @@
 
     POST /admit/pods        mutating; fails open. The lease holder decides; a follower passes the request on to it.
     POST /admit/workloads   validating; every replica, from the request alone; fails open.
+    POST /admit/evictions   validating; fails open. The lease holder for guarded pods, every replica for all others.
     POST /pass-on/pods      between replicas: as /admit/pods, for callers with our certificate: by issuer and by name.
+    POST /pass-on/evictions likewise.
 
 A body that is not an AdmissionReview gets a 400 that says what is wrong: to the API server the call has failed, and
 the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403; so does one of
@@ -20,15 +22,16 @@ import structlog
 from aiohttp import web
 
 from mooring.capabilities.mix.admission.reviews import BadReviewError
+from mooring.core.model.limits import MIB
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.reviewer import NotLeadingError, Reviewer
+from mooring.process.admission.reviewer import PODS, NotLeadingError, Reviewer
 from mooring.process.http.intake import BodyIntake, BodyRefusedError
 from mooring.process.http.listening import Listener
 
 log = structlog.get_logger()
 
-#: The largest object Kubernetes stores is 1.5 MiB; old and new together, with some reserve.
-LARGEST: Final = 8 * 2**20
+#: The largest object that Kubernetes stores has 1.5 MiB; old and new come together.
+LARGEST: Final = 3 * MIB
 #: Longer than a request waits for the watch: said in the log.
 SLOW_S: Final = 0.5
 #: A leader that has not answered by then may have been followed by another: look, and again as often.
@@ -47,7 +50,9 @@ def webhook_app(reviewer: Reviewer, intake: BodyIntake, front: ReloadingTls) -> 
         [
             web.post("/admit/pods", pages.pods),
             web.post("/admit/workloads", pages.workloads),
+            web.post("/admit/evictions", pages.evictions),
             web.post("/pass-on/pods", pages.passed_on),
+            web.post("/pass-on/evictions", pages.passed_on),
         ]
     )
     return app
@@ -62,6 +67,10 @@ class WebhookPages:
     async def pods(self, request: web.Request) -> web.Response:
         """Fails open."""
         return self._stranger(request) or await self._answered(self._reviewer.pods, request)
+
+    async def evictions(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return self._stranger(request) or await self._answered(self._reviewer.evictions, request)
 
     async def workloads(self, request: web.Request) -> web.Response:
         """Fails open."""
@@ -78,8 +87,9 @@ class WebhookPages:
         names: Any = _certificate(request).get("subjectAltName", ())
         if not any(name == self._front.peer_name and kind in {"DNS", "IP Address"} for kind, name in names):
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
+        review = self._reviewer.pods if request.path.endswith(PODS) else self._reviewer.evictions
         try:
-            return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+            return await self._answered(lambda body: review(body, passed_on=True), request)
         except NotLeadingError:
             return web.Response(status=503, text="this replica does not lead\n")
 
@@ -129,12 +139,12 @@ class LeaderForwarder:
         #: The address to which a connection is being made, or was made.
         self._connecting: tuple[str, asyncio.Task[bool]] | None = None
 
-    async def __call__(self, body: bytes, within_s: float) -> bytes | None:
+    async def __call__(self, what: str, body: bytes, within_s: float) -> bytes | None:
         """The leader's answer, or None: it could not be had within these seconds, or another one leads."""
         address = self._holder()
         if not address or self._front.client is None:
             return None
-        asking = asyncio.ensure_future(self._ask(address, body, within_s))
+        asking = asyncio.ensure_future(self._ask(f"{address}/pass-on/{what}", address, body, within_s))
         try:
             while not (await asyncio.wait({asking}, timeout=LATE_S))[0]:
                 if self._holder() != address:
@@ -144,12 +154,12 @@ class LeaderForwarder:
         finally:
             asking.cancel()
 
-    async def _ask(self, address: str, body: bytes, within_s: float) -> bytes | None:
+    async def _ask(self, url: str, address: str, body: bytes, within_s: float) -> bytes | None:
         try:
             async with asyncio.timeout(within_s):
                 if not await asyncio.shield(self._connection(address)):
                     return None
-                async with self._call("POST", address, within_s, body) as answer:
+                async with self._call("POST", url, within_s, body) as answer:
                     if answer.status == 200:
                         said: bytes = await answer.read()
                         return said
@@ -171,20 +181,20 @@ class LeaderForwarder:
     async def _connect(self, address: str) -> bool:
         """Leaves a connection in the session. False: it could not be made."""
         try:
-            async with self._call("GET", address, CONNECT_S) as answer:
+            async with self._call("GET", f"{address}/pass-on/{PODS}", CONNECT_S) as answer:
                 await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("admission.not-forwarded", leader=address, error=f"{type(error).__name__}: {error}")
             return False
         return True
 
-    def _call(self, method: str, address: str, within_s: float, body: bytes | None = None) -> Any:
+    def _call(self, method: str, url: str, within_s: float, body: bytes | None = None) -> Any:
         assert self._front.client is not None
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=False)
         return self._session.request(
             method,
-            f"https://{address}/pass-on/pods",
+            f"https://{url}",
             data=body,
             headers={"Content-Type": "application/json"},
             ssl=self._front.client,

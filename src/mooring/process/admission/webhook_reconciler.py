@@ -15,13 +15,22 @@ from typing import Final
 import msgspec
 import structlog
 
-from mooring.capabilities.mix.descriptor import TLS_SECRET
 from mooring.clients.ports import AlreadyExistsError, Clock, ConflictError, Json, KubeApi, NotFoundError, PortError
+from mooring.core.model.descriptor import TLS_SECRET
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import CertificateError, Material, advance, split_bundle
-from mooring.process.admission.configurations import LABELS, WebhookAddress, configurations, install, stand, uninstall
+from mooring.process.admission.configurations import (
+    EVICTIONS,
+    LABELS,
+    PODS,
+    WebhookAddress,
+    configurations,
+    install,
+    stand,
+    uninstall,
+)
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.timed_event import TimedEvent
+from mooring.process.clock import TimedEvent
 
 log = structlog.get_logger()
 
@@ -29,7 +38,7 @@ SINCE: Final = "mooring.dev/rotated-at"
 EVERY_S: Final = 30.0
 AT_FIRST_S: Final = 0.5
 #: After a look that failed: a replica must not miss a whole step of a rotation over a few of them.
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 #: Certificates at rest are checked this often: their steps take days.
 AT_REST_S: Final = 3600.0
 
@@ -43,10 +52,11 @@ class WebhookReconciler:
         address: WebhookAddress,
         *,
         leads: Callable[[], bool],
-        serves: bool = True,
+        serves: frozenset[str] = frozenset({PODS, EVICTIONS}),
         directory: str = "",
     ) -> None:
-        """`api` must refuse to write unless we lead. `serves`: Mix is on; off, the leader takes the hooks away."""
+        """`api` must refuse to write unless we lead. `serves`: what is on that is asked of us; nothing: the leader
+        takes the hooks away."""
         self._api = api
         self._clock = clock
         self._front = front
@@ -66,10 +76,10 @@ class WebhookReconciler:
         """What is still missing before the webhook can be served."""
         return [] if self._front.loaded or not self._serves else ["webhook: no certificates yet"]
 
-    def serve(self, *, on: bool) -> None:
-        """Mix was switched on or off."""
-        if on != self._serves:
-            self._serves = on
+    def serve(self, serves: frozenset[str]) -> None:
+        """A feature was switched on or off."""
+        if serves != self._serves:
+            self._serves = serves
             self._installed = False
             self.look_again()
 
@@ -87,9 +97,9 @@ class WebhookReconciler:
                 failed = True
             pause: float | None = EVERY_S
             if not self._serves:
-                pause = AGAIN_S if failed else None  # until we lead (again)
+                pause = RETRY_S if failed else None  # until we lead (again)
             elif failed and self._front.loaded:
-                pause = AGAIN_S
+                pause = RETRY_S
             elif not self._front.loaded or (self._leads() and not self._installed):
                 pause = AT_FIRST_S
             await self._nudge.wait(pause)
@@ -141,7 +151,7 @@ class WebhookReconciler:
             with contextlib.suppress(PortError):
                 found = await self._api.get(Kind.NAMESPACE, "", self._address.namespace)
                 self._namespace_uid = str(found["metadata"]["uid"])
-        return configurations(self._address, material.bundle, self._namespace_uid)
+        return configurations(self._address, material.bundle, self._namespace_uid, self._serves)
 
     # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,19 +21,24 @@ import msgspec
 
 from mooring.core.engine.recording.records import BadRecordError
 from mooring.core.model.exits import UserError
+from mooring.core.model.limits import MIB
 from mooring.core.model.marks import Moment
 
 MAGIC: Final = "mooring-blackbox"
 #: 1: one part, whole pods, no checkpoints. 2: of a pod what moved since it was written; 3: since the turn began.
 #: 4: many turns in a record, and pods in columns. 5: versions of updates that change nothing.
-#: 6: a value that all pods of a column have goes once.
-FORMAT: Final = 6
-READS: Final = (1, 2, 3, 4, 5, 6)
+#: 6: a value that all pods of a column have goes once. 7: classes by their short names.
+FORMAT: Final = 7
+READS: Final = (1, 2, 3, 4, 5, 6, 7)
 SINCE_WORLD: Final = 3
 SUFFIX: Final = ".blackbox"
-#: Longer than any header, frame or part of a stream of ours: what claims more is no recording.
-LONGEST_HEADER: Final = 1 << 20
-LONGEST: Final = 1 << 28
+#: Longer than any header, frame or record of ours: a file that claims more is no recording.
+LONGEST_HEADER: Final = 1 * MIB
+LONGEST: Final = 256 * MIB
+LONGEST_RECORD: Final = 32 * MIB
+#: Records unpack to 6 to 12 times what they take in a file; one that unpacks to far more is made to fill memory.
+MOST_UNPACKED: Final = 32
+FREE_UNPACKED: Final = 16 * MIB
 _FRAME: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 #: The first line of every part, since its keys are sorted.
@@ -121,17 +126,22 @@ class Part:
     def records(self) -> Iterator[bytes]:
         """Up to the last whole one. `DamagedError`: something is wrong before the end."""
         stream = zlib.decompressobj()
-        buffer = bytearray()
+        buffer, left = bytearray(), FREE_UNPACKED
         for chunk in self._chunks():
+            left += MOST_UNPACKED * len(chunk)
             try:
-                buffer += stream.decompress(chunk, LONGEST)
+                unpacked = stream.decompress(chunk, left)
             except zlib.error as error:
                 raise DamagedError(self, str(error), self._at) from None
             if stream.unconsumed_tail:
-                raise DamagedError(self, f"a frame holds more than {LONGEST >> 20} MB", self._at)
+                raise DamagedError(self, "it unpacks to far more than any recording", self._at)
+            buffer += unpacked
+            left -= len(unpacked)
             at = 0
             while len(buffer) - at >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(buffer, at)
+                if length > LONGEST_RECORD:
+                    raise DamagedError(self, f"a record of more than {LONGEST_RECORD // MIB} MiB", self._at)
                 end = at + _LENGTH.size + length
                 if end > len(buffer):
                     break

@@ -14,8 +14,7 @@ from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.recording.records import Record, Turn
 from mooring.core.engine.recording.replay import Difference, Replay
 from mooring.core.engine.why import explain
-from mooring.core.engine.why.resolve import resolve
-from mooring.core.engine.why.typed import spelled_out
+from mooring.core.engine.why.names import resolve, spelled_out
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.times import rfc3339_milli
 from mooring.process.blackbox.file import DamagedError, RecordingFile
@@ -28,6 +27,10 @@ from mooring.process.http.why import not_found
 
 WHEN: Final = 'write 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
 
+#: A time of day: the first one after the recording begins.
+_DAYTIME: Final = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
+DAY_S: Final = 86_400.0
+
 
 class Played:
     """A recording, as far as it was asked for."""
@@ -35,6 +38,7 @@ class Played:
     def __init__(self, recording: RecordingFile, until: str, say: Callable[[str], None]) -> None:
         self.recording = recording
         self._say = say
+        self._asked = until
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
         played = Playback(recording) if self._until is None else Playback(recording, self._until, first=False)
         self.engine, self.started_at, self.damaged = played.engine, played.started_at, played.damaged
@@ -59,9 +63,14 @@ class Played:
                 return different
         if self._operator:
             raise UserError(
-                f"operator {self._operator} is never {self._verb} in {self.recording.path}", Exit.NOT_AS_IT_SHOULD_BE
+                f"operator {self._operator} is never {self._verb} in {self.recording.path}", Exit.CHECK_FAILED
             )
         if self._until is not None:
+            if _DAYTIME.fullmatch(self._asked) and self._until - DAY_S < self.recording.header.started_at:
+                raise UserError(
+                    f"{self._asked} is not in the recording, which begins at "
+                    f"{rfc3339_milli(self.recording.header.started_at)} and ends at {rfc3339_milli(self.engine.now)}"
+                )
             self._say(
                 f"mooring: the recording ends before that; this is as of its end, {rfc3339_milli(self.engine.now)}"
             )
@@ -107,7 +116,7 @@ class Played:
         if found is None and len(meant := resolve(self.engine, path, namespace)) == 1:
             found = explain(self.engine, meant[0], now=self.now, leader=leader)
         if found is None:
-            raise UserError(not_found(self.engine, path, namespace), Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(not_found(self.engine, path, namespace), Exit.CHECK_FAILED)
         return _plain(found)
 
     def equal_json(self) -> dict[str, Any]:
@@ -159,7 +168,7 @@ def _moment(text: str, started_at: float) -> tuple[str, str, float | None]:
         return "", "", started_at + float(seconds[1])
     start = dt.datetime.fromtimestamp(started_at, dt.UTC)
     try:
-        if re.fullmatch(r"\d\d:\d\d(:\d\d(\.\d+)?)?", text):
+        if _DAYTIME.fullmatch(text):
             at = dt.datetime.combine(start.date(), dt.time.fromisoformat(text), dt.UTC)
             at += dt.timedelta(days=at < start.replace(microsecond=0))
         else:

@@ -37,7 +37,7 @@ from mooring.process.settings.config import Config, written_out
 log = structlog.get_logger()
 
 #: The settings that decide: with them and the events an engine is recreated.
-DECIDING: Final = ("namespace", "features", "queue")
+DECIDING: Final = ("namespace", "features", "queue", "windows")
 #: The reason of the Event.
 STOPPED: Final = "blackbox-stopped"
 #: More than this waiting to be written: the disk does not keep up.

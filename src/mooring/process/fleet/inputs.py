@@ -8,7 +8,8 @@ from mooring.capabilities.fleet.planner.files.constraints import Constraints, pa
 from mooring.capabilities.fleet.planner.files.document import decode_document
 from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
-from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
+from mooring.clients.registry.file import read_list
+from mooring.clients.registry.rows import InvalidMachinesError
 from mooring.core.model.exits import UserError
 from mooring.core.model.machine import Machine
 
@@ -63,6 +64,6 @@ def node_taints(path: Path | None) -> dict[str, tuple[str, ...]]:
 
 def machines(path: Path, received_at: float) -> list[Machine]:
     try:
-        return parse_machines(_read(path, ErrorCode.INVALID_MACHINES), received_at)
+        return read_list(_read(path, ErrorCode.INVALID_MACHINES), received_at, {})
     except InvalidMachinesError as error:
         raise InvalidInputError(PlanError(ErrorCode.INVALID_MACHINES, f"{path}: {error}")) from None

@@ -1,23 +1,29 @@
 """Settings and stored cluster of the fleet in Kubernetes, read and written by compare-and-swap."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
-from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
+import msgspec
+
+from mooring.capabilities.fleet.live import export, ledger, settings
+from mooring.capabilities.fleet.live.ledger import StoredCluster, next_data, read_ledger
 from mooring.capabilities.fleet.live.release import write_released
 from mooring.capabilities.fleet.live.settings import FleetSettings, cke_finding, parse_settings
 from mooring.capabilities.fleet.live.status import fleet_status
+from mooring.capabilities.fleet.live.store import Decisions, encode_machines
 from mooring.capabilities.fleet.planner.current import Current
+from mooring.capabilities.fleet.planner.files.constraints import Constraints
+from mooring.capabilities.fleet.planner.labels import machine_of
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
-from mooring.core.model.machine import Machine
+
+#: Revisions that the history keeps.
+KEEP: Final = 50
 
 
 class FleetStore:
@@ -42,13 +48,13 @@ class FleetStore:
     async def ledger(self) -> StoredCluster:
         made = read_ledger(await self.find(ledger.NAME))
         if isinstance(made, str):
-            raise UserError(made, Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(made, Exit.CHECK_FAILED)
         return made
 
     async def settings(self) -> FleetSettings:
         made = parse_settings(await self.data())
         if isinstance(made, PlanError):
-            raise UserError(made.message, Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(made.message, Exit.CHECK_FAILED)
         return made
 
     async def write(self, name: str, data: Mapping[str, str | None], found: ConfigMap | None) -> None:
@@ -75,20 +81,20 @@ class FleetStore:
 
     async def status(self) -> dict[str, Any]:
         data, stored = await self.data(), await self.ledger()
-        return fleet_status(data, stored, await self.nodes())
+        record = await self.find(export.NAME)
+        exported = export.read_record(record.data) if record is not None else None
+        return fleet_status(data, stored, await self.nodes(), exported)
 
-    async def released(
-        self, ask: Callable[[str, Any], Awaitable[dict[str, Machine]]]
-    ) -> tuple[dict[str, Any], list[str]]:
-        """cluster.yml of what is decided and released; and the addresses that the registry does not know."""
+    async def released(self) -> tuple[dict[str, Any], list[str]]:
+        """cluster.yml of what is decided and released, from what is stored alone; and the addresses whose machine the
+        registry has never listed."""
         made, stored = await self.settings(), await self.ledger()
         if cke_finding(made):
             raise UserError(cke_finding(made), Exit.REFUSED)
         if not stored.members:
-            raise UserError("no cluster is stored yet: mooring fleet status says why", Exit.NOT_AS_IT_SHOULD_BE)
-        machines = await ask(made.url, made.variables)
-        gone = [m.address for m in stored.members if m.address not in machines]
-        return write_released(made.template, stored.members, machines), gone
+            raise UserError("no cluster is stored yet: mooring fleet status says why", Exit.CHECK_FAILED)
+        gone = [m.address for m in stored.members if m.address not in stored.machines]
+        return write_released(made.template, stored.members, stored.machines), gone
 
     async def enable(self) -> None:
         """Only with settings that a plan can be made of, and while CKE does not generate the cluster itself."""
@@ -130,3 +136,48 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not UTF-8 text: {error}") from None
+
+
+# ── By hand: a cluster that meets constraints and quorum, and removals that are held ──
+
+
+def problems_of(current: Current, limits: Constraints, stored: StoredCluster, *, quorum_is_lost: bool) -> list[str]:
+    """Why this cluster may not replace the stored one; empty: it may."""
+    return [*_unmet(current, limits), *([] if quorum_is_lost else _quorum(current, stored))]
+
+
+def replacing_data(current: Current, made: FleetSettings, stored: StoredCluster, now: float) -> dict[str, str]:
+    """The stored cluster's ConfigMap once this one is in it; nothing of an earlier change is pending any more."""
+    members = tuple(msgspec.structs.replace(m, node=None) for m in current.members)
+    data = next_data(stored, Decisions(made.revision, members), "set-by-hand", (), now, keep=KEEP)
+    machines = [one for m in current.members if m.node is not None and (one := machine_of(m.node)) is not None]
+    return {**data, ledger.PENDING: "{}", ledger.MACHINES: encode_machines(machines)}
+
+
+def confirmed_text(before: str, stored: StoredCluster, chosen: Iterable[str]) -> str:
+    """The setting `confirmed` with these removals in it. What was confirmed and has gone since is forgotten: a machine
+    that comes back is guarded again."""
+    kept = [a for a in msgspec.json.decode(before or "[]", type=list[str]) if a in stored.held]
+    return msgspec.json.encode(sorted({*kept, *chosen})).decode()
+
+
+def _unmet(current: Current, limits: Constraints) -> list[str]:
+    planes = sum(m.control_plane for m in current.members)
+    workers = len(current.members) - planes
+    found = []
+    if planes != limits.control_plane_count:
+        found.append(f"{planes} control planes, control-plane-count is {limits.control_plane_count}")
+    if workers < limits.minimum_workers:
+        found.append(f"{workers} workers, minimum-workers is {limits.minimum_workers}")
+    if 0 < limits.maximum_workers < workers:
+        found.append(f"{workers} workers, maximum-workers is {limits.maximum_workers}")
+    return found
+
+
+def _quorum(current: Current, stored: StoredCluster) -> list[str]:
+    planes = {m.address for m in stored.members if m.control_plane}
+    stay = {m.address for m in current.members if m.control_plane} & planes
+    if not planes or len(stay) * 2 > len(planes):
+        return []
+    lost = f"only {len(stay)} of {len(planes)} control planes would stay: etcd would lose its quorum"
+    return [f"{lost}. Change fewer at a time, or --quorum-is-lost when it is"]

@@ -1,7 +1,8 @@
 """`why` as of a moment that has passed, out of the black box.
 
 A process of its own replays the recording up to that moment (`mooring replay`), so that the deciding loop is not
-delayed; one at a time, and only with enough free memory: else the answer is the command to type elsewhere.
+delayed; one at a time, while few wait, and only with enough free memory: else the answer is the command to type
+elsewhere.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_S: Final = 120.0
+#: So many questions wait for the one that is being answered; more are refused.
+MOST_WAITING: Final = 2
 #: A replay needs as much memory as this process, and a little more.
 SHARE, SPARE_BYTES = 1.5, 200 << 20
 CGROUP: Final = Path("/sys/fs/cgroup")
@@ -29,6 +32,8 @@ class AsOf:
         """`recording`: a file, or a directory of them; "": there is none."""
         self._recording = recording
         self._one = asyncio.Lock()
+        #: Questions that are being answered, or wait for it.
+        self._asked = 0
         self._process: subprocess.Popen[str] | None = None
 
     async def words(self, subject: str, at: float) -> tuple[str, int]:
@@ -40,11 +45,17 @@ class AsOf:
             return f"{subject[:80]!r} is nothing that can be asked about\n", 404
         typed = ["replay", recording, "--until", f"{_clock(at)}Z", "why", subject]
         needs = int(SHARE * _resident()) + SPARE_BYTES
-        if _free() < needs:
-            return f"As of {_clock(at)}: too little memory to replay here. Elsewhere:\nmooring {' '.join(typed)}\n", 503
-        async with self._one:
-            # In a thread, on the wall clock: the loop of the demo has a time of its own.
-            return await asyncio.to_thread(self._run, typed, needs)
+        missing = "too little memory to replay" if _free() < needs else ""
+        if missing or self._asked > MOST_WAITING:
+            why = missing or f"{MOST_WAITING} questions wait for a replay already"
+            return f"As of {_clock(at)}: {why} here. Elsewhere:\nmooring {' '.join(typed)}\n", 503
+        self._asked += 1
+        try:
+            async with self._one:
+                # In a thread, on the wall clock: the loop of the demo has a time of its own.
+                return await asyncio.to_thread(self._run, typed, needs)
+        finally:
+            self._asked -= 1
 
     async def close(self, *_: object) -> None:
         """No request waits for an answer any more."""

@@ -15,15 +15,17 @@ import structlog
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
+from mooring.core.engine.standing import standings
 from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Node
 from mooring.core.model.reasons import State
 from mooring.process.http import pagerows as rows
-from mooring.process.http.mapview import MapRows
+from mooring.process.http.mapview import MapRow, MapRows, leaving
 from mooring.process.http.moves import Moves, pods_moving
 from mooring.process.http.pagerows import by_number
-from mooring.process.http.queuerows import counts, row, standings
+from mooring.process.http.queuerows import counts, row
 from mooring.process.http.served_replica import Find
+from mooring.process.http.verdict import Interrupted, causes, sentence
 from mooring.process.replica import Replica
 
 log = structlog.get_logger()
@@ -63,7 +65,7 @@ class Framer:
         self.beside = beside
         self._told = 0
         self._tick = 0
-        self._begun = Begun()
+        self._begun = StartCounter()
         self.moves = Moves()
         self._map: MapRows | None = None
         self._nodes = FrameTable()
@@ -79,7 +81,7 @@ class Framer:
         if replica is None:
             return None
         if self._map is None or replica.world is not self._map.world:
-            self._told, self._map = 0, MapRows(replica.world)
+            self._told, self._map = 0, MapRows(replica.world, replica.engine.departures)
             self.moves.follow(replica.engine)
         history = replica.engine.history
         fresh = min(history.count - self._told, len(history.timeline))
@@ -104,6 +106,7 @@ class Framer:
         tiles = await on_map.refresh(pods_moving(engine.running.values()))
         moves = self.moves.drawn(engine)
         head = _head(replica, queue, self._begun.moved(now))
+        head["verdict"] = sentence(head, _interrupted(tiles), now)
         head["cluster"] = self._cluster or replica.config.cluster_name or replica.config.context
         head.update(self.beside())
         tables = {
@@ -124,7 +127,7 @@ class Framer:
         quiet: list[str] = []
         at_address: dict[str, tuple[str, str]] = {}
         for number, node in enumerate(list(world.nodes()), 1):
-            state = rows.news_of(node)[0]
+            state = rows.news_of(node, replica.engine.departures)[0]
             counts[rows.class_word(world.node_class(node.name), state)] += 1
             if state not in {"ok", "leaving"}:
                 counts[state] += 1
@@ -138,7 +141,7 @@ class Framer:
         news.sort(key=lambda n: (n.ready == "True", by_number(n.name)))
         shown: dict[str, Any] = {}
         for number, node in enumerate(news[:PAGE], 1):
-            shown[node.name] = whole(lambda n=node: rows.node_row(world, n), node.name)  # type: ignore[misc]
+            shown[node.name] = row_or_defect(lambda n=node: rows.node_row(replica.engine, n), node.name)  # type: ignore[misc]
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         self._nodes = FrameTable(
@@ -154,7 +157,7 @@ class Framer:
         self._racks = FrameTable(page, len(racks), {"quiet": len(racks) - len(loud)})
 
 
-class Begun:
+class StartCounter:
     """What each source began in the last hour, and what was moved today. Bounded."""
 
     def __init__(self) -> None:
@@ -186,7 +189,7 @@ class Begun:
         return bars
 
 
-def whole(make: Callable[[], Any], row_id: str) -> Any:
+def row_or_defect(make: Callable[[], Any], row_id: str) -> Any:
     """One bad row shows a question mark; it never breaks the page."""
     try:
         return make()
@@ -198,10 +201,22 @@ def whole(make: Callable[[], Any], row_id: str) -> Any:
 def _queue(engine: Engine) -> FrameTable:
     found = standings(engine)
     shown = {
-        one.id: whole(lambda o=one: row(engine, o, engine.queue.why(o.id)), one.id)  # type: ignore[misc]
+        one.id: row_or_defect(lambda o=one: row(engine, o, engine.queue.why(o.id)), one.id)  # type: ignore[misc]
         for one in found[:PAGE]
     }
-    return FrameTable(shown, len(found), counts(found))
+    sums = counts(found)
+    if State.BLOCKED in sums:
+        sums["causes"] = causes(found)
+    return FrameTable(shown, len(found), sums)
+
+
+def _interrupted(tiles: Mapping[str, MapRow]) -> Interrupted:
+    there = [tile for tile in tiles.values() if tile.state == "interrupted"]
+    return Interrupted(
+        nodes=len(there),
+        pods=sum(leaving(tile) for tile in there),
+        until=min((tile.until for tile in there if tile.until is not None), default=None),
+    )
 
 
 def all_stores(engine: Engine) -> list[Any]:
@@ -221,7 +236,7 @@ def all_stores(engine: Engine) -> list[Any]:
         pods = {pod.name: pod for pod in world.tidb_pods(tc.key, "tikv")}
         for store in view.stores if view is not None else ():
             if store.state != "Tombstone":
-                made = whole(
+                made = row_or_defect(
                     lambda t=tc, s=store, p=pods: rows.store_row(engine, t, s, p.get(s.pod_name), waiting, reserved),  # type: ignore[misc]
                     f"{tc.key}/{store.id}",
                 )
@@ -255,7 +270,8 @@ def silent_s(replica: Replica) -> float:
 def _head(replica: Replica, queue: FrameTable, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
-    blocked = queue.sums.get(State.BLOCKED, 0)
+    blocked = queue.sums.get("causes", 0)
+    waits = next((r for r in queue.rows.values() if isinstance(r, rows.QueueRow) and r.state == State.WAITING), None)
     needs, remedy, since, deadline = "", "", None, None
     if blocked and isinstance(first, rows.QueueRow):
         needs = f"{first.about or first.what} blocked: {first.waiting_on or first.detail}"
@@ -267,6 +283,8 @@ def _head(replica: Replica, queue: FrameTable, moved: int) -> dict[str, Any]:
         "deciding": engine.deciding,
         "not_ready": replica.not_ready(),
         "features": sorted(engine.on),
+        "observing": sorted(engine.observing),
+        "paused": {name: msgspec.to_builtins(pause) for name, pause in sorted(engine.holds.pauses.items())},
         "backlog": replica.shell.backlog,
         "silent_s": silent_s(replica),
         "needs": blocked,
@@ -276,6 +294,7 @@ def _head(replica: Replica, queue: FrameTable, moved: int) -> dict[str, Any]:
         "needs_since": since,
         "needs_until": deadline,
         "waiting": queue.sums.get(State.WAITING, 0),
+        "waiting_words": waits.waiting_on if waits is not None else "",
         "running": queue.sums.get(State.MOVING, 0),
         "moved": moved,
     }

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-MIB: Final = 1 << 20
+from mooring.core.model.limits import MIB
+
 #: All bodies that are held at one time. A body that is being read is not held elsewhere.
 BUDGET: Final = 192 * MIB
 #: kube-scheduler and the API server wait less than this for the whole answer.
@@ -18,12 +19,16 @@ DEADLINE_S: Final = 10.0
 #: An idle connection, or one with an incomplete request, is closed after this. API servers and schedulers close idle
 #: ones after 90 s, before this.
 IDLE_S: Final = 120.0
+#: Given twice to what is being answered when a replica stops, first to end and then to be canceled: a client that takes
+#: no bytes must not delay the stop.
+STOP_S: Final = 1.0
 #: For `web.AppRunner`: 64 KB may decompress to 64 MiB, before any check of ours runs.
 LISTEN: Final[dict[str, Any]] = {
     "auto_decompress": False,
     "access_log": None,
     "lingering_time": 1.0,
     "keepalive_timeout": IDLE_S,
+    "shutdown_timeout": STOP_S,
 }
 
 

@@ -22,12 +22,12 @@ from mooring.process.http.intake import LISTEN
 log = structlog.get_logger()
 
 #: Per listener. API servers and schedulers keep 25 idle ones each.
-MOST: Final = 512
+MAX_CONNECTIONS: Final = 512
 #: API servers open hundreds of connections in a burst; a short backlog would cost seconds.
 BACKLOG: Final = 1024
 HANDSHAKE_S: Final = 10.0
 #: After a failure to accept (too many open files), and between two lines of the log about a full listener.
-AGAIN_S: Final = 1.0
+ACCEPT_RETRY_S: Final = 1.0
 SAY_EVERY_S: Final = 60.0
 
 
@@ -85,7 +85,7 @@ class _Watched(asyncio.Protocol):
 class Listener:
     """The connections of one address of ours, for an aiohttp application."""
 
-    def __init__(self, app: web.Application, *, most: int = MOST, **how: Any) -> None:
+    def __init__(self, app: web.Application, *, most: int = MAX_CONNECTIONS, **how: Any) -> None:
         app.middlewares.append(self._watch)
         self.runner = web.AppRunner(app, **LISTEN | how)
         self._most = most
@@ -141,7 +141,7 @@ class Listener:
                 accepted, peer = await loop.sock_accept(sock)
             except OSError as error:
                 log.warning("http.not-accepted", error=str(error))
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             if self._admit(accepted, peer):
                 self._spawn(self._serve(accepted, peer, tls))

@@ -11,13 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.core.engine.standing import Standing, standings
 from mooring.core.engine.why.condition import rack_of
-from mooring.core.engine.why.phrases import span
+from mooring.core.engine.why.words import span
+from mooring.core.model import subjects
 from mooring.core.model.machine import MachineState
 from mooring.process.http import pagerows as rows
-from mooring.process.http.frames import PAGE, Framer, all_stores, whole
+from mooring.process.http.frames import PAGE, Framer, all_stores, row_or_defect
 from mooring.process.http.pagerows import by_number
-from mooring.process.http.queuerows import Standing, rows_of, standings
+from mooring.process.http.queuerows import rows_of
 from mooring.process.replica import Replica
 
 PAGED: Final = ("queue", "stores", "nodes", "racks")
@@ -69,7 +71,7 @@ async def _nodes(framer: Framer, replica: Replica, offset: int, words: str) -> R
         for number, name in enumerate(names, 1):
             node = world.node(name)
             if node is not None:
-                state, news, _, _ = rows.news_of(node)
+                state, news, _, _ = rows.news_of(node, replica.engine.departures)
                 of_class = rows.class_word(world.node_class(name), state)
                 pods = " ".join(f"{p.namespace}/{p.name}" for p in world.pods_on(name))
                 if words in f"{name} {of_class} {state} rack {rack_of(node)} {news} {pods}".lower():
@@ -78,7 +80,7 @@ async def _nodes(framer: Framer, replica: Replica, offset: int, words: str) -> R
                 await asyncio.sleep(0)
         names = found
     shown = [node for name in names[offset : offset + PAGE] if (node := world.node(name)) is not None]
-    made = [whole(lambda n=n: rows.node_row(world, n), n.name) for n in shown]  # type: ignore[misc]
+    made = [row_or_defect(lambda n=n: rows.node_row(replica.engine, n), n.name) for n in shown]  # type: ignore[misc]
     return RowPage(offset, len(names), made)
 
 
@@ -117,20 +119,20 @@ def _closeness(subject: str, wanted: str) -> tuple[int, int, str]:
 def _in_slices(replica: Replica, wanted: str) -> Iterator[list[str]]:
     """There may be 150,000 pods: the loop is given back after each slice."""
     engine, world = replica.engine, replica.world
-    yield [f"operator/{o.id}" for o in engine.queue.operators() if wanted in f"op {o.id} {o.subject}".lower()]
-    yield [f"node/{n.name}" for n in world.nodes() if wanted in n.name.lower()]
-    yield [f"machine/{m.serial}" for m in world.machines() if wanted in m.serial.lower()]
+    yield [subjects.operator(o.id) for o in engine.queue.operators() if wanted in f"op {o.id} {o.subject}".lower()]
+    yield [subjects.node(n.name) for n in world.nodes() if wanted in n.name.lower()]
+    yield [subjects.machine(m.serial) for m in world.machines() if wanted in m.serial.lower()]
     for tc in list(world.tidb_clusters()):
         view = world.pd(tc.key)
         stores = [s for s in (view.stores if view is not None else ()) if s.state != "Tombstone"]
-        texts = {f"store/{tc.key}/{s.id}": f"store {s.id} store/{tc.key}/{s.id} {s.pod_name}" for s in stores}
-        texts[f"cluster/{tc.key}"] = str(tc.key)
+        texts = {(it := subjects.store(tc.key, s.id)): f"store {s.id} {it} {s.pod_name}" for s in stores}
+        texts[subjects.cluster(tc.key)] = str(tc.key)
         yield [subject for subject, text in texts.items() if wanted in text.lower()]
-    yield [f"workload/{w.namespace}/{w.kind}/{w.name}" for w in world.workloads() if wanted in str(w.key).lower()]
+    yield [subjects.workload(w) for w in world.workloads() if wanted in str(w.key).lower()]
     pods = list(world.pods())
     for start in range(0, len(pods), PODS_PER_SLICE):
         names = [f"{pod.namespace}/{pod.name}" for pod in pods[start : start + PODS_PER_SLICE]]
-        yield [f"pod/{name}" for name in names if wanted in name.lower()]
+        yield [subjects.pod(name) for name in names if wanted in name.lower()]
 
 
 # ── A rack ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,10 +149,10 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
     lines = [f"rack {rack}: {row.total} nodes: {said}.", ""]
     nodes = sorted((n for n in world.nodes() if (rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))
-    nodes.sort(key=lambda n: rows.news_of(n)[0] == "ok")
+    nodes.sort(key=lambda n: rows.news_of(n, replica.engine.departures)[0] == "ok")
     width = max((len(n.name) for n in nodes[:MOST_MACHINES]), default=0) + 7
     for node in nodes[:MOST_MACHINES]:
-        _, words, since, until = rows.news_of(node)
+        _, words, since, until = rows.news_of(node, replica.engine.departures)
         times = [f"for {span(now - since)}"] if since else []
         times += [f"{span(until - now)} left"] if until else []
         lines.append(f"node/{node.name}".ljust(width) + ", ".join([words or str(world.node_class(node.name)), *times]))

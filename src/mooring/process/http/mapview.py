@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.mix.labels import AFFINITY
-from mooring.core.engine.why.condition import rack_of
+from mooring.core.engine.why.condition import Departures, rack_of
 from mooring.core.model.cluster import Key, Node, Pod
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -48,6 +48,11 @@ class MapRow(msgspec.Struct, frozen=True, array_like=True):
     names: tuple[str, ...] = ()
     #: (store, pod, leaders, state) of the stores here.
     stores: tuple[tuple[str, str, int, str], ...] = ()
+
+
+def leaving(row: MapRow) -> int:
+    """The pods there that must go before the node does: a DaemonSet's stay."""
+    return sum((ord(cell) - FIRST) // 4 != CLASSES.index("daemon") for cell in row.cells)
 
 
 class MapIndex:
@@ -110,8 +115,9 @@ def index_of(world: World) -> MapIndex:
 class MapRows:
     """The rows of one world, brought up to date at each tick."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, departures: Departures = lambda _: ()) -> None:
         self.world = world
+        self._departures = departures
         self._index = index_of(world)
         self._seen = -1
         self._moving: frozenset[tuple[str, str]] = frozenset()
@@ -181,7 +187,7 @@ class MapRows:
 
     def _row(self, node: Node, moving: dict[str, str]) -> MapRow:
         world = self.world
-        state, said, _, until = rows.news_of(node)
+        state, said, _, until = rows.news_of(node, self._departures)
         pods = sorted(
             (p for p in world.pods_on(node.name) if not p.terminal), key=lambda p: (_class(p), p.namespace, p.name)
         )

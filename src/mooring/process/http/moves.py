@@ -12,6 +12,7 @@ from typing import Any, Final
 from mooring.capabilities.balance import foreign
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
+from mooring.core.model import subjects
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.operator import Operator, Step, StepKind
@@ -205,9 +206,9 @@ def _name(entry: HistoryEntry) -> str:
 
 
 def _about(operator: Operator) -> str:
-    if operator.subject.partition("/")[0] in {"pod", "node", "machine", "store"}:
+    if subjects.kind_of(operator.subject) in {"pod", "node", "machine", "store"}:
         return operator.subject
-    return f"operator/{operator.id}"
+    return subjects.operator(operator.id)
 
 
 def _progress(running: OperatorRecord | None) -> str:
@@ -216,21 +217,21 @@ def _progress(running: OperatorRecord | None) -> str:
 
 def describe(move: MoveRow, operator: Operator, world: WorldRead) -> None:
     """What moves, and from where, by the steps that the operator has."""
-    kinds, args = {step.kind for step in operator.steps}, operator.args
-    move.name = args.get("pod", operator.subject.partition("/")[2])
+    kinds = {step.kind for step in operator.steps}
+    move.name = operator.payload.pod or subjects.parse(operator.subject).rest
     if StepKind.EVICT_LEADERS in kinds:
         move.what, move.origin = "leaders", _node_of(move.name, world)
     elif StepKind.RESERVE_NODE in kinds:
-        move.what, move.origin = "reserve", args.get("node", "")
+        move.what, move.origin = "reserve", operator.payload.node
     elif StepKind.EMPTY_NODE in kinds:
-        move.what, move.name, move.origin = "node", args.get("serial", move.name), args.get("node", "")
+        move.what, move.name, move.origin = "node", operator.payload.serial or move.name, operator.payload.node
     elif StepKind.DELETE_POD in kinds:
-        move.what, move.origin = "pod", args.get("node") or _node_of(move.name, world)
-        workload_uid = args.get("workload_uid", "")
+        move.what, move.origin = "pod", operator.payload.node or _node_of(move.name, world)
+        workload_uid = operator.payload.workload_uid
         if not workload_uid and (pod := _pod(move.name, world)) is not None:
             workload = world.workload_of(pod)
             workload_uid = workload.uid if workload is not None and workload.kind == "Deployment" else ""
-        move.workload_uid, move.uid = workload_uid, args.get("uid", "")
+        move.workload_uid, move.uid = workload_uid, operator.payload.uid
     elif kinds & REGION_STEPS:
         _describe_region(move, operator, world)
     if move.origin:
@@ -292,4 +293,4 @@ def _node_of(name: str, world: WorldRead) -> str:
 
 def pods_moving(running: Iterable[OperatorRecord]) -> dict[str, str]:
     """Names ("namespace/name") of the pods that operators are at work on → the operator."""
-    return {r.operator.args["pod"]: r.operator.id for r in running if "pod" in r.operator.args}
+    return {pod: r.operator.id for r in running if (pod := r.operator.payload.pod)}

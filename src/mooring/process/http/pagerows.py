@@ -14,8 +14,9 @@ import msgspec
 
 from mooring.capabilities.registry import descriptor, names
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.why.condition import of_node, rack_of
-from mooring.core.engine.why.findings import state_of
+from mooring.core.engine.standing import state_of
+from mooring.core.engine.why.condition import Departures, of_node, rack_of
+from mooring.core.model import subjects
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import OperatorRecord, Verdict
@@ -111,23 +112,21 @@ def running_row(running: OperatorRecord) -> QueueRow:
     kind = steps[running.step].kind if running.step < len(steps) else "end"
     waiting_on = running.waiting_on.detail if running.waiting_on is not None else ""
     # The row names the pod already.
-    waiting_on = waiting_on.replace(
-        f"the replacement of {operator.args.get('pod', '').rpartition('/')[2]}", "its replacement"
-    )
+    waiting_on = waiting_on.replace(f"the replacement of {operator.payload.pod.rpartition('/')[2]}", "its replacement")
     return QueueRow(
         id=operator.id,
         op=operator.id,
         state=state_of(running),
         source=operator.source,
         what=what(operator),
-        subject=f"operator/{operator.id}",
+        subject=subjects.operator(operator.id),
         step=f"{min(running.step + 1, len(steps))}/{len(steps)} {kind}" if steps else "",
         progress="" if _same(running.progress, waiting_on) else running.progress,
         waiting_on=waiting_on,
         since=running.promoted_at,
         deadline=operator.deadline,
         detail=operator.detail,
-        about=operator.args.get("pod", operator.subject.partition("/")[2]),
+        about=about(operator),
         remedy=running.waiting_on.remedy if running.waiting_on is not None else "",
     )
 
@@ -152,8 +151,8 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
         state=State.WAITING,
         source=operator.source,
         what=what(operator),
-        about=operator.args.get("pod", operator.subject.partition("/")[2]),
-        subject=f"operator/{operator.id}",
+        about=about(operator),
+        subject=subjects.operator(operator.id),
         waiting_on=target or "its turn",
         missing=missing,
         by=by,
@@ -184,8 +183,12 @@ def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
 
 
 def what(operator: Operator) -> str:
-    subject = operator.args.get("pod", operator.subject.partition("/")[2])
-    return f"{operator.kind.replace('-', ' ')} {subject}"
+    return f"{operator.kind.replace('-', ' ')} {about(operator)}"
+
+
+def about(operator: Operator) -> str:
+    """The pod that it is about, or its subject without the kind."""
+    return operator.payload.pod or subjects.parse(operator.subject).rest
 
 
 # ── Stores ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,7 +203,7 @@ def store_row(
     reserved: Mapping[str, int],
 ) -> StoreRow:
     world, queue = engine.world, engine.queue
-    target = f"store/{tc.key}/{store.id}"
+    target = subjects.store(tc.key, store.id)
     node = world.node(pod.node) if pod is not None and pod.node else None
     held = [(f"op {op}", amount, "op") for op, amount in queue.holders(target)]
     held += [(fact.detail or fact.subject, fact.amount, "fact") for fact in queue.facts(target)]
@@ -238,16 +241,19 @@ STATES: Final[Mapping[Reason, str]] = {
 }
 
 
-def news_of(node: Node, now: float | None = None) -> tuple[str, str, float | None, float | None]:
+def news_of(
+    node: Node, departures: Departures, now: float | None = None
+) -> tuple[str, str, float | None, float | None]:
     """State, words, since and until of a node, as `why` says them; ("ok", "", None, None): nothing to say."""
-    found = of_node(node, now)
+    found = of_node(node, departures, now)
     if found is None or found.state is State.STABLE:
         return "ok", "" if found is None else found.detail, None, None
     return STATES.get(found.reason, "ok"), found.detail, found.since, found.until
 
 
-def node_row(world: WorldRead, node: Node) -> NodeRow:
-    state, words, since, until = news_of(node)
+def node_row(engine: Engine, node: Node) -> NodeRow:
+    world = engine.world
+    state, words, since, until = news_of(node, engine.departures)
     counts = Counter(_workload_name(world, pod) for pod in world.pods_on(node.name) if not pod.terminal)
     most = counts.most_common(MOST_PODS)
     return NodeRow(

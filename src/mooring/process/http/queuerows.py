@@ -11,47 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.why.findings import state_of
+from mooring.core.engine.standing import Standing, standings, state_of
 from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
 from mooring.core.queue.why import Why, why_all
+from mooring.core.world.members import shown_target
 from mooring.process.http.pagerows import QueueRow, running_row, verdict_row, waiting_row
 
-_ORDER: Final = {State.BLOCKED: 0, State.REFUSED: 1, State.MOVING: 2}
 #: So many are asked about one by one; for more, one walk over the whole line is cheaper.
 FEW: Final = 200
-
-
-class Standing(msgspec.Struct, frozen=True, gc=False):
-    """One line of the queue before it is a row."""
-
-    id: str
-    state: State
-    of: Verdict | OperatorRecord | Operator
-    capability: str = ""
-
-    def matches(self, words: str) -> bool:
-        match self.of:
-            case Verdict() as verdict:
-                text = f"{self.id} {verdict.subject} {verdict.detail}"
-            case OperatorRecord(operator=operator) | (Operator() as operator):
-                text = f"op {operator.id} {operator.source} {operator.kind} {operator.subject} {operator.detail}"
-        return words in f"{self.state} {text}".lower()
-
-
-def standings(engine: Engine) -> list[Standing]:
-    found = [
-        Standing(f"{capability}:{key}", verdict.state, verdict, capability)
-        for (capability, key), verdict in sorted(engine.verdicts.items())
-        if verdict.state in {State.BLOCKED, State.REFUSED}
-    ]
-    for running in engine.running.values():
-        found.append(Standing(running.operator.id, state_of(running), running))
-    waiting = engine.waiting
-    found += [Standing(i, State.WAITING, waiting[i]) for i in engine.queue.waiting if i in waiting]
-    found.sort(key=lambda one: _ORDER.get(one.state, 3))
-    return found
 
 
 def counts(found: Iterable[Standing]) -> dict[str, int]:
@@ -73,6 +42,8 @@ def row(engine: Engine, one: Standing, why: Why | None) -> QueueRow:
             return running_row(running)
         case Operator() as operator:
             told = engine.history.of(f"operator/{operator.id}")
+            if why is not None:
+                why = msgspec.structs.replace(why, target=shown_target(why.target, engine.world))
             return waiting_row(operator, why, next((e.at for e in told if e.verb == "queued"), None))
 
 

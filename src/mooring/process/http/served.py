@@ -14,12 +14,13 @@ TRIED: Final = 20
 
 def listen(port: int) -> socket.socket:
     """The socket of a page, bound before anything is said. One asked for and taken is the user's to change."""
+    if not -1 <= port < 65536:
+        raise UserError(f"--port {port}: a port is a number from 0 to 65535; give another, or leave it out")
     if port >= 0:
         try:
             return socket.create_server(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"--port {port}: {reason}; give another, or leave it out") from None
+        except OSError as error:
+            raise UserError(f"--port {port}: {error.strerror}; give another, or leave it out") from None
     for candidate in range(PORT, PORT + TRIED):
         try:
             return socket.create_server(("127.0.0.1", candidate))

@@ -34,6 +34,8 @@ MOST_FETCHING = 4
 UNREAD_S = 30.0
 #: The host names of loopback. A request with another Host header comes from a foreign page (DNS rebinding).
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+#: What browsers say of a request that no other site's page made: by our own page, or typed by a person.
+OWN_SITE = frozenset({"same-origin", "none"})
 
 
 def status_app(
@@ -137,6 +139,9 @@ class StatusPages:
                 "deciding": engine.deciding,
                 "synced": engine.synced,
                 "features": sorted(engine.on),
+                "observing": sorted(engine.observing),
+                "paused": {name: msgspec.to_builtins(pause) for name, pause in sorted(engine.holds.pauses.items())},
+                "would": sum(map(len, engine.would.values())),
                 "running": len(engine.running),
                 "waiting": len(engine.waiting),
                 "blackbox_stopped": box.stopped if (box := self._replica.blackbox) is not None else "",
@@ -198,7 +203,11 @@ def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.Stre
         host = request.headers.get("Host", "localhost")
         if on_loopback and not _is_local(host):
             return web.Response(status=421, text=f"this is not {host!r}; ask for localhost or 127.0.0.1\n")
-        if on_loopback or request.path in OPEN or request.path.startswith(FILES):
+        is_open = request.path in OPEN or request.path.startswith(FILES)
+        if not is_open and request.headers.get("Sec-Fetch-Site", "none") not in OWN_SITE:
+            # It could not read the answer, and yet have us make it: a replay, a recording.
+            return web.Response(status=403, text="another site's page asks this; open the page itself\n")
+        if on_loopback or is_open:
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not token or not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):

@@ -28,6 +28,8 @@ QUIET_TICKS: Final = 4
 QUIET_TICKS_MANY: Final = 20
 #: More open streams than this are not needed; the next one is refused with that reason.
 MOST_VIEWERS: Final = 200
+#: A viewer that takes nothing for so many ticks is hung up on.
+STALLED_TICKS: Final = 20
 
 
 class Hub:
@@ -41,6 +43,8 @@ class Hub:
         #: What the scrubber goes back through.
         self.past = Past()
         self._beats = 0
+        #: Viewers that something is being sent to, and for how many ticks already.
+        self._sending: dict[asyncio.Transport, int] = {}
         self._frame: Frame | None = None
         self._snapshot: tuple[int, bytes] = (-1, b"")
         self._delta = b""
@@ -61,12 +65,18 @@ class Hub:
             await asyncio.gather(self._building, return_exceptions=True)
 
     async def hang_up(self, _: web.Application) -> None:
-        """On shutdown: let every open stream end by itself."""
+        """On shutdown: let every open stream end by itself; one whose viewer takes nothing would never."""
         self._closing = True
+        for transport in list(self._sending):
+            transport.abort()
         async with self._news:
             self._news.notify_all()
 
     def _beat(self) -> None:
+        for transport, ticks in list(self._sending.items()):
+            self._sending[transport] = ticks + 1
+            if ticks >= STALLED_TICKS:
+                transport.abort()
         if self._closing or (self._building is not None and not self._building.done()):
             return
         self._beats += 1
@@ -124,6 +134,9 @@ class Hub:
         if request.method == "HEAD":
             return web.Response(headers=response.headers)
         await response.prepare(request)
+        transport = request.transport
+        if transport is None:
+            return response  # the viewer has left
         self.viewers += 1
         try:
             if self.viewers == 1 or self._frame is None:
@@ -133,7 +146,11 @@ class Hub:
                 if self._frame is not None and seen != self.seq:
                     data = self._delta if seen == self.seq - 1 and seen > 0 else self.snapshot()
                     seen = self.seq
+                    self._sending[transport] = 0
                     await response.write(data)
+                    del self._sending[transport]
+                    if transport.is_closing():
+                        break  # the viewer was hung up on
                 async with self._news:
                     # No frame yet: no replica runs. There is nothing to send, and nothing to spin for.
                     await self._news.wait_for(
@@ -142,6 +159,7 @@ class Hub:
         except ConnectionError:
             pass  # the viewer has left
         finally:
+            self._sending.pop(transport, None)
             self.viewers -= 1
         return response
 

@@ -8,8 +8,10 @@ Figures with the defaults (10 / 7 / 2 s): at most about 12 s from a kill -9 to t
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -26,8 +28,8 @@ from mooring.clients.ports import (
 )
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339_micro
+from mooring.process.clock import TimedEvent
 from mooring.process.lease.election import Acquire, Election, LeaseRecord, LeaseWait, Renew, StepDown, Timing
-from mooring.process.timed_event import TimedEvent
 
 T = TypeVar("T")
 #: How long one that stops waits for the next to lead.
@@ -86,7 +88,7 @@ class Elector:
         return self._election.holder
 
     def may_write(self) -> bool:
-        """The fence: ask right before every write (`Fenced` does)."""
+        """The fence: ask right before every write (`fenced` does)."""
         return self._election.may_write(self._clock.monotonic())
 
     async def run(self) -> None:
@@ -181,13 +183,17 @@ class Elector:
     async def _give_back(self) -> None:
         # Not given back: the next one waits for the lease to run out. Nothing is wrong.
         with contextlib.suppress(PortError):
-            try:
-                await self._within(self._put(_record(self._object or {}), ""))
-            except ConflictError:
-                # We were stopped in the middle of a renewal, and it was accepted.
-                self._object = await self._within(self._read())
-                if self._object and _record(self._object).holder == self._election.identity:
+            for _ in range(2):
+                # After a failed renewal, or one that was accepted while we were stopped, the lease is read again.
+                self._object = self._object or await self._within(self._read())
+                if not self._object or _record(self._object).holder != self._election.identity:
+                    return
+                try:
                     await self._within(self._put(_record(self._object), ""))
+                except ConflictError:
+                    self._object = None
+                else:
+                    return
 
     # ── The object ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,3 +243,42 @@ def _record(lease: Json) -> LeaseRecord:
         duration_s=spec.get("leaseDurationSeconds") or 0,
         transitions=spec.get("leaseTransitions") or 0,
     )
+
+
+# ── Where the holder can be reached ───────────────────────────────────────────────────────────────────────────────
+#
+# The holder's identity in the lease is `<host>-<token>_<address>:<port>`, whether Mix is on or not. Name and address
+# are one value, written by the compare-and-swap that wins the lease: there is no moment in which a follower knows a new
+# leader and an old leader's address.
+
+_ANY = frozenset({"0.0.0.0", "::", ""})
+
+
+def identity_with(name: str, address: str) -> str:
+    return f"{name}_{address}" if address else name
+
+
+def address_of(identity: str) -> str:
+    """`10.0.0.7:9443`, or "" when this holder could not tell its own address."""
+    _, underscore, address = identity.rpartition("_")
+    return address if underscore and ":" in address else ""
+
+
+def advertised(listen_host: str, port: int, given: str, server_url: str) -> str:
+    """The address others reach us at: as given (a pod's own), as listened on, or the way we reach the API server."""
+    host = given or (listen_host if listen_host not in _ANY else _own_address(server_url))
+    if not host:
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _own_address(server_url: str) -> str:
+    """The address of the interface that leads to the API server. Nothing is sent."""
+    target = urlsplit(server_url)
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(target.hostname, target.port or 443, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""

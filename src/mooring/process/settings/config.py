@@ -8,17 +8,21 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from mooring.capabilities.registry import descriptor, names
+from mooring.clients.registry.choose import check_url
+from mooring.clients.registry.netbox import NetboxSettings
+from mooring.clients.wire.document import unfolded
 from mooring.core.model.exits import UserError
+from mooring.core.model.windows import Window
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import QueueConfigError, parse
-from mooring.process.settings.features import UnknownFeatureError, parse_features
+from mooring.process.settings.features import OBSERVE, Switch, UnknownFeatureError, parse_features
 from mooring.process.settings.keys import unknown_key
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -38,6 +42,15 @@ class BlackBoxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     size: int = 256
 
 
+class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """The machine registry, for fleet."""
+
+    #: Where it answers, when fleet's own settings name no URL: http://10.0.0.1:10080 (sabakan),
+    #: netbox+https://netbox.example.com, or a list of machines: file:///etc/mooring/machines.yaml, https://…/machines.yaml.
+    url: str = ""
+    netbox: NetboxSettings = NetboxSettings()
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: The kubeconfig file; not given: KUBECONFIG, ~/.kube/config, or the pod's service account.
     kubeconfig: str = ""
@@ -47,13 +60,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cluster_name: str = ""
     #: Mooring's own namespace: its lease, records and settings.
     namespace: str = "mooring-system"
-    #: Which features are on, by name: `handoff: true`. All are off unless named.
-    features: dict[str, bool] = {}
+    #: Which features are on, by name: `handoff: true`. All are off unless named. `observe`: it decides, and shows what
+    #: it would do, and writes nothing.
+    features: dict[str, bool | Literal["observe"]] = {}
+    #: When housekeeping may be done (rebalancing, balancing, return to spot): days, `start`, `end` and `zone` of each
+    #: window. Not given: always. What has a deadline and what a person asked for never waits for a window.
+    windows: tuple[Window, ...] = ()
     #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
     pd: dict[str, tuple[str, ...]] = {}
     #: "HOST:PORT" patterns that the annotation mooring.dev/pd-endpoints may name besides a cluster's own Service.
     pd_hosts: tuple[str, ...] = ()
-    #: Where sabakan, the machine registry, answers. For fleet.
+    #: "HOST:PORT" patterns that the annotation mooring.dev/leaders-endpoint may name besides Services of its namespace.
+    leader_hosts: tuple[str, ...] = ()
+    #: "NS/CLUSTER" → the Secret of its namespace with tls.crt, tls.key and ca.crt for a PD over TLS. Not given:
+    #: CLUSTER-cluster-client-secret, as tidb-operator has it.
+    pd_client_secrets: dict[str, str] = {}
+    #: Where sabakan, the machine registry, answers. For fleet. The older spelling of `registry.url`.
     sabakan_url: str = ""
     #: Where the scheduler extender listens. Only while home is on. Off loopback, callers need one of the next two.
     listen_extender: str = "127.0.0.1:10262"
@@ -95,11 +117,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     #: descriptor names.
     policies: tuple[msgspec.Struct, ...] = ()
     blackbox: BlackBoxSettings = BlackBoxSettings()
+    registry: RegistrySettings = RegistrySettings()
     #: The queue's five settings, as in `mooring queue replay --config`.
     queue: dict[str, Any] = {}
 
     def on(self) -> frozenset[str]:
-        return frozenset(name for name, on in self.features.items() if on)
+        return frozenset(name for name, on in self.features.items() if on is True)
+
+    def observing(self) -> frozenset[str]:
+        """The features that decide and do nothing."""
+        return frozenset(name for name, on in self.features.items() if on == OBSERVE)
+
+    def registry_settings(self) -> RegistrySettings:
+        """With `sabakan-url` as its URL, where it has none of its own."""
+        return msgspec.structs.replace(self.registry, url=self.registry.url or self.sabakan_url)
 
     def policy(self, kind: type[P]) -> P:
         """The settings of the capability that has settings of this type."""
@@ -110,7 +141,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.name not in {"pd", "pd_hosts", "policies", "blackbox", "queue"}
+    if f.name not in {"pd", "pd_hosts", "leader_hosts", "pd_client_secrets", "policies", "blackbox", "queue", "windows"}
 )
 ENVIRONMENT: Final = "MOORING_"
 #: As the directory: nothing is recorded.
@@ -236,7 +267,7 @@ def _read(file: str) -> dict[str, Any]:
         raise ConfigError(f"--config {file}: {error.strerror or error}; give a readable YAML or JSON file") from None
     try:
         # The loader in C is quicker, but ends the process where brackets nest without end.
-        value = yaml.safe_load(raw)
+        value = unfolded(yaml.safe_load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
     if value is None:
@@ -253,7 +284,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {names[name]: value for name, value in environment.items() if name in names and value}
 
 
-def _features_of_file(features: Mapping[str, Any], source: str) -> tuple[dict[str, bool], list[str]]:
+def _features_of_file(features: Mapping[str, Any], source: str) -> tuple[dict[str, Switch], list[str]]:
     text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in features.items())
     try:
         return parse_features(text)
@@ -307,6 +338,11 @@ def _check(config: Config) -> None:
         )
     if config.sabakan_url:
         _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")
+    if config.registry.url:
+        try:
+            check_url(config.registry.url)
+        except ValueError as error:
+            raise ConfigError(f"registry.url: {error}") from None
     if config.webhook_url:
         _url(config.webhook_url, "webhook-url", ("https",), "https://127.0.0.1:9443")
     for cluster, urls in config.pd.items():

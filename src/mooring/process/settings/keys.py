@@ -33,7 +33,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 def follows(key: str) -> bool:
     """Does a running replica take it over? The others need a restart."""
-    return key in {"features", "queue", "policies", *registry.names()}
+    return key in {"features", "queue", "windows", "policies", *registry.names()}
 
 
 def unknown_key(text: str, of: type[msgspec.Struct], where: str = "") -> str:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from mooring.clients.ports import Clock
+from mooring.core.model.exits import UserError
 from mooring.process.settings.config import Config, ConfigError, Resolved
 
 log = structlog.get_logger()
@@ -44,7 +45,7 @@ class Reloader:
             return
         try:
             waiting = await self._apply(resolved.config)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, UserError) as error:
             # Read well, and yet it cannot be (an address in use, say): tried again at the next look.
             self._refuse(error)
             return

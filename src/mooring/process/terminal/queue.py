@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mooring.core.engine.why.text import fold
+from mooring.core.engine.why.words import fold
 from mooring.core.model.times import clock
 
 #: Word and shape, so that neither colour nor sight of it is needed.

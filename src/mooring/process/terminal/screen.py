@@ -1,15 +1,17 @@
 """The page's rows as one screen of a terminal (`mooring top`)."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from mooring.process.terminal.keys import View, matches
+from mooring.core.model.exits import UserError
+from mooring.process.terminal.keys import View, keyboard, keys_within, matches
 from mooring.process.terminal.queue import COLUMNS, cells, within
 
 CELLS: Final = 20
@@ -19,6 +21,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 STALE_S: Final = 5.0
 #: Rows of a screen that is no screen.
 ENDLESS: Final = 10_000
+MOODS: Final = {"needs-you": "bold red", "unknown": "bold red", "safe": "bold blue", "waiting": "bold"}
 #: Into a pipe or a file there is no edge to keep to.
 WIDE: Final = 200
 #: These give way when a terminal is narrow; the others stay whole.
@@ -76,7 +79,11 @@ def screen(
         return Group(first, Text(""), *covered, Text(view.line(), style="dim"))
     words = view.words if view is not None else ""
     chosen = subjects(frame, words)[view.chosen : view.chosen + 1] if view is not None else []
+    verdict = head.get("verdict", {})
+    sure = age_s < STALE_S and not trouble
     parts: list[RenderableType] = [first]
+    if verdict and sure:
+        parts.insert(0, Text(verdict["words"], style=MOODS.get(verdict["state"], "")))
     needs = f"▲ NEEDS YOU {head['needs']}: {head['needs_words']}" if head["needs"] else "NEEDS YOU 0"
     strip = f"{needs}   WAITING {head['waiting']}  RUNNING {head['running']}  moved today {head['moved']}"
     parts.append(Text(strip, style="bold red" if head["needs"] else ""))
@@ -237,3 +244,44 @@ def _entry(row: Mapping[str, Any]) -> tuple[str, ...]:
 def sparkline(counts: Sequence[int]) -> str:
     most = max(1, *counts)
     return "".join(BARS[min(7, -(-7 * n // most))] if n else BARS[0] for n in counts)
+
+
+def live(
+    console: Console,
+    look: Callable[[], Mapping[str, Any]],
+    why: Callable[[str], list[str]],
+    frame: Mapping[str, Any],
+    every: float,
+) -> None:
+    """`look` asks for the next frame, `why` about a row of it."""
+    heard, trouble, view = time.monotonic(), "", View()
+    with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as shown:
+        due = heard + every
+        while True:
+            age, size = time.monotonic() - heard, console.size
+            picture = screen(frame, height=size.height, width=size.width, age_s=age, trouble=trouble, view=view)
+            shown.update(picture, refresh=True)
+            if keys:
+                for key in keys_within(due - time.monotonic()):
+                    asked = view.press(key, subjects(frame, view.words))
+                    if asked == "quit":
+                        return
+                    if asked:
+                        view.over, view.scrolled = _told(why, asked), 0
+            else:
+                time.sleep(every)
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + every
+            try:
+                frame, heard, trouble = look(), time.monotonic(), ""
+            except UserError as error:
+                # What was seen stays on the screen and looks its age.
+                trouble = str(error).partition(";")[0]
+
+
+def _told(why: Callable[[str], list[str]], subject: str) -> list[str]:
+    try:
+        return why(subject)
+    except UserError as error:
+        return [str(error)]

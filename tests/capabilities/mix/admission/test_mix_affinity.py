@@ -11,17 +11,19 @@ from mooring.capabilities.mix.admission.affinity import (
     REQUIRED,
     AffinityConflict,
     PodRules,
+    own_terms,
     prefer,
     require,
     stays_off_spot,
     tolerate,
+    written,
 )
 from mooring.capabilities.mix.admission.patching import entries, pointer
 from mooring.core.model.capacity import CapacityLabel, CapacityRules, NodeClass
 from mooring.core.model.cluster import Requirement, SelectorTerm, Toleration
 
 CAPACITY = "node.kubernetes.io/capacity"
-RULES = CapacityRules()
+RULES = written(CapacityRules())
 ON_DEMAND = {"key": CAPACITY, "operator": "In", "values": ["on-demand"]}
 SPOT = {"key": CAPACITY, "operator": "In", "values": ["spot"]}
 
@@ -204,13 +206,79 @@ def test_a_pod_tied_to_spot_is_a_conflict():
 def test_other_label_schemes():
     """M3: a scheme that labels only its spot nodes makes on-demand `NotIn`; a label by mere presence, `DoesNotExist`."""
     gke = CapacityRules(labels=(CapacityLabel("cloud.google.com/gke-spot", ("true",)),))
-    after = applied({}, require(PodRules(), gke))["affinity"]["nodeAffinity"]
+    after = applied({}, require(PodRules(), written(gke)))["affinity"]["nodeAffinity"]
     expression = {"key": "cloud.google.com/gke-spot", "operator": "NotIn", "values": ["true"]}
     assert after == {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     role = CapacityRules(labels=(CapacityLabel("node-role.kubernetes.io/spot-worker", ("*",)),))
-    after = applied({}, require(PodRules(), role))["affinity"]["nodeAffinity"]
+    after = applied({}, require(PodRules(), written(role)))["affinity"]["nodeAffinity"]
     expression = {"key": "node-role.kubernetes.io/spot-worker", "operator": "DoesNotExist"}
     assert after == {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+
+
+KARPENTER, EKS, POOL = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType", "cloud.google.com/gke-nodepool"
+BOTH = [one for one in CapacityRules().labels if one.key in {CAPACITY, KARPENTER}]
+
+
+@settings(max_examples=300, deadline=None)
+@given(spec=specs())
+def test_with_two_schemes_on_demand_is_any_of_them_in_every_term(spec):
+    """M11: a node matches afterwards if and only if it matched before and one of the schemes says on-demand, none spot;
+    a second call adds nothing."""
+    two = written(CapacityRules(), BOTH)
+    could = [n for n in NODES if matches(spec, *n) and CapacityRules().class_of(n[1]) is NodeClass.ON_DEMAND]
+    found = require(rules_of(spec), two)
+    if isinstance(found, AffinityConflict):
+        assert not could
+        return
+    after = applied(spec, found)
+    assert [n for n in NODES if matches(after, *n)] == could
+    assert require(rules_of(after), two) == []
+
+
+def test_a_scheme_for_each_kind_of_node_there_is():
+    """M11: an EKS node group beside Karpenter: alternatives, once per term of the user's; spot is preferred by either."""
+    capacity = CapacityRules()
+    eks = written(capacity, [one for one in capacity.labels if one.key in {KARPENTER, EKS}])
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    spec = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}}}
+    after = applied(spec, require(rules_of(spec), eks))["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert after == [
+        {
+            "matchExpressions": [
+                zone,
+                {"key": KARPENTER, "operator": "In", "values": ["on-demand", "reserved"]},
+                {"key": EKS, "operator": "NotIn", "values": ["SPOT"]},
+            ]
+        },
+        {
+            "matchExpressions": [
+                zone,
+                {"key": EKS, "operator": "In", "values": ["ON_DEMAND", "CAPACITY_BLOCK"]},
+                {"key": KARPENTER, "operator": "NotIn", "values": ["spot"]},
+            ]
+        },
+    ]
+    preferred = applied({}, prefer(PodRules(), eks, NodeClass.SPOT))["affinity"]["nodeAffinity"][PREFERRED]
+    assert [one["preference"]["matchExpressions"][0]["key"] for one in preferred] == [KARPENTER, EKS]
+
+
+def test_a_label_that_every_node_has_counts_only_beside_what_says_spot():
+    """M11: GKE labels its spot nodes, and every node with its pool; spot nodes may come after the pod."""
+    capacity = CapacityRules()
+    gke = written(capacity, [one for one in capacity.labels if one.key == POOL])
+    spot = {POOL: "p", "cloud.google.com/gke-spot": "true"}
+    after = applied({}, require(PodRules(), gke))
+    assert matches(after, "n", {POOL: "p"}) and not matches(after, "s", spot) and not matches(after, "x", {})
+
+
+def test_what_we_wrote_is_told_from_what_the_user_wrote():
+    """M11, M10: the room check and a rehearsal ask by the user's own rules, whichever schemes were in use."""
+    zone = Requirement("zone", "In", ("a",))
+    for schemes in (BOTH, (), [one for one in CapacityRules().labels if one.key == POOL]):
+        two = written(CapacityRules(), schemes)
+        theirs = tuple(SelectorTerm((zone, *one)) for one in two.on_demand)
+        assert own_terms(theirs, CapacityRules()) == (SelectorTerm((zone,)),)
+        assert own_terms(tuple(SelectorTerm(one) for one in two.on_demand), CapacityRules()) is None
 
 
 def test_tolerations_are_appended_once():

@@ -135,3 +135,18 @@ def test_policy_is_read_strictly():
             msgspec.convert(bad, MixPolicy)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"on-disabel": "leave"}, MixPolicy)
+
+
+def test_a_floor_that_has_fewer_zones_than_the_template_spreads_over_is_warned_of():
+    """M3, M10: pods of the floor spread over the zones of on-demand nodes alone; a spread that ignores node affinity, a
+    floor of one, or on-demand nodes in every zone: no warning."""
+    zone = "topology.kubernetes.io/zone"
+
+    def warned(replicas=4, narrow=None, **more):
+        rules = PodRules(topology_spread_constraints=[{"topologyKey": zone, **more}])
+        draft = WorkloadDraft("Deployment", ON | {MODE: "majority-in-on-demand"}, replicas=replicas, rules=rules)
+        return [w for w in judge(draft, narrow={zone: (1, 3)} if narrow is None else narrow).warnings if "spread" in w]
+
+    assert warned() == [f"spread over {zone}: on-demand nodes are in 1 of 3 domains, 3 replicas spread over those"]
+    assert len(warned()[0]) < 120
+    assert warned(replicas=1) == warned(nodeAffinityPolicy="Ignore") == warned(narrow={}) == []

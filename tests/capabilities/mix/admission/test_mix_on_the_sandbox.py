@@ -8,8 +8,8 @@ from mooring.capabilities.mix.labels import RESERVATION
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import NAME
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, admitting, switched_on
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, switched_on
 
 MAJORITY = {
     "vacant.io/optimize-scheduling": "true",

@@ -5,8 +5,8 @@ from typing import Any
 
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.process.settings.config import Config
-from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, admitting, switched_on
+from mooring_lab.stage.rig import Rig
+from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, switched_on
 
 
 class Stage:

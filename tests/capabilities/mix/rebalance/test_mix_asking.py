@@ -15,7 +15,7 @@ from mooring.cli.server import Reach
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring.process.http.status import status_app
-from mooring.sim.scenarios.mix import NAMESPACE, switched_on
+from mooring_lab.stage.scenarios.mix import NAMESPACE, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_there_is_said_once_with_what_to_try(told):
         UserError, match="no Deployment or StatefulSet none in namespace shop; `mooring mix status` lists them"
     ) as e:
         _with_server(told, lambda url: explain("none", namespace=NAMESPACE, reach=Reach(server=url)))
-    assert e.value.code is Exit.NOT_AS_IT_SHOULD_BE
+    assert e.value.code is Exit.CHECK_FAILED
     with pytest.raises(UserError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
         _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.USAGE

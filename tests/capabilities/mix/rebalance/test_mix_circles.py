@@ -6,8 +6,8 @@ from mooring.capabilities.mix.labels import ENABLED, MODE, REBALANCE
 from mooring.capabilities.mix.memory import NAME as MEMORY
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.controllers import manifests
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.stage.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 

@@ -5,8 +5,8 @@ import pytest
 from mooring.capabilities.mix.pace import InterruptionPolicy, UnmanagedPods
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.controllers import manifests
-from mooring.sim.scenarios.mix import NAMESPACE
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.stage.scenarios.mix import NAMESPACE, slow_template
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.capabilities.mix.rebalance.test_mix_voluntary import SIGNS, disrupt
 
@@ -57,5 +57,29 @@ def test_a_voluntary_disruption_is_left_to_whoever_began_it():
         disrupt(stage, "s0", SIGNS["karpenter"])
         await stage.rig.sleep(300.0)
         assert len(_on(stage, "s0")) == 5
+
+    Stage(EVICT, on_demand=1, spot=1).play(scenario)
+
+
+def test_pods_of_another_controller_go_one_by_one_through_the_queue():
+    """O1, M8: eight pods of a ReplicaSet of its own on one interrupted node: never are two of them on their way, but for
+    the last call. Before, all eight were deleted in one turn."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.cordon("n0")
+        template = slow_template("lone", 0, grace_s=4)
+        spec = {"replicas": 8, "selector": {"matchLabels": {"app": "lone"}}, "template": template}
+        lone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": NAMESPACE, "name": "lone"}}
+        stage.cluster.store.create(Kind.REPLICA_SET, lone | {"spec": spec})
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "lone") == 8)
+        await stage.rig.sleep(15.0)
+        stage.cluster.cordon("n0", on=False)
+        stage.cluster.cloud.notice("s0", after_s=120)
+        most = 0
+        for _ in range(400):
+            await stage.rig.sleep(0.25)
+            pods = stage.cluster.store.list(Kind.POD, NAMESPACE)
+            most = max(most, sum("deletionTimestamp" in p["metadata"] for p in pods))
+        assert most == 1 and not _on(stage, "s0")
 
     Stage(EVICT, on_demand=1, spot=1).play(scenario)

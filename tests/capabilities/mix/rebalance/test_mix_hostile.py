@@ -2,13 +2,23 @@
 
 import pytest
 
+from mooring.capabilities.drain.signals import INTERRUPT_AT
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
-from mooring.capabilities.mix.pace import INTERRUPT_AT, InterruptionPolicy, OnNotice, RebalancePolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.controllers import manifests, podstate
-from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, serving, slow_template, switched_on, uids
+from mooring_lab.cluster.controllers import manifests, podstate
+from mooring_lab.stage.scenarios.mix import (
+    NAMESPACE,
+    given,
+    left_behind,
+    physical,
+    serving,
+    slow_template,
+    switched_on,
+    uids,
+)
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 

@@ -8,10 +8,10 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.apiserver.faults import Fault
-from mooring.sandbox.cloud import Dialect
-from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on, uids
+from mooring_lab.cluster.apiserver.faults import Fault
+from mooring_lab.cluster.cloud import Dialect
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.stage.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 

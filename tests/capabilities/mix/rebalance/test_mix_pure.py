@@ -1,28 +1,24 @@
 """The pure parts: slots, victims, room, notices, memory."""
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.capabilities.drain.room import NodeRoom
+from mooring.capabilities.drain.signals import DETECTORS, Detector, NoticeKind, Sign
 from mooring.capabilities.mix import memory
 from mooring.capabilities.mix.capability import Mix
-from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signal_of
+from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signs_on
 from mooring.capabilities.mix.labels import AFFINITY, DELETION_COST, ENABLED, SLOT
 from mooring.capabilities.mix.memory import MOST, Note
-from mooring.capabilities.mix.pace import (
-    DETECTORS,
-    Detector,
-    InterruptionPolicy,
-    NoticeKind,
-    OnNotice,
-    RebalancePolicy,
-    Sign,
-)
+from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
 from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
-from mooring.capabilities.mix.rebalance.room import NodeRoom, Room
+from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import (
@@ -43,6 +39,7 @@ from mooring.core.model.cluster import (
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Create, Patch
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import AGENT
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
 
@@ -290,7 +287,7 @@ def test_room_kept_per_change_is_room_counted_anew(changes):
             one = pod(number, capacity, number, cpu_milli=100 * how)
             event = Gone(Kind.POD, one.key, one.uid) if how == 4 else Seen(Kind.POD, _at(one, version))
         world.apply(event)
-    kept, fresh = world.index(NodeRoom), NodeRoom(ROOM)
+    kept, fresh = world.index(NodeRoom), NodeRoom()
     world.register(fresh)
     assert (kept.open, kept.closed) == (fresh.open, fresh.closed)
 
@@ -327,12 +324,16 @@ def test_why_there_is_no_room_is_counted(how, says):
     assert Room(ROOM, world).lack(mover, NodeClass.ON_DEMAND).words == says
 
 
+SEEN_BY_AGENT = {"kind": "interrupt", "what": "spot instance action", "at": "2026-01-01T00:02:00Z"}
+
+
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: f"{d.sign}-{d.key}")
 def test_every_detector_speaks(detector):
     """M8: each sign of the table is seen, with its own time; a voluntary one has none."""
     policy = InterruptionPolicy()
     how = {
         Sign.ANNOTATION: {"annotations": {detector.key: "2026-01-01T00:02:00Z"}},
+        Sign.AGENT: {"annotations": {AGENT: json.dumps({"notices": {"aws": SEEN_BY_AGENT}})}},
         Sign.TAINT: {"taints": (Taint(detector.key, "NoSchedule"),)},
         Sign.CONDITION: {"conditions": (detector.key,)},
         Sign.DELETION: {"deletion_at": NOW},
@@ -343,7 +344,7 @@ def test_every_detector_speaks(detector):
     assert interrupted is not None
     notice = notice_of(interrupted, policy, world, NOW)
     assert isinstance(notice, Notice)
-    expected = 1_767_225_720.0 if detector.sign is Sign.ANNOTATION else NOW + detector.notice_s
+    expected = 1_767_225_720.0 if detector.sign in {Sign.ANNOTATION, Sign.AGENT} else NOW + detector.notice_s
     if detector.kind is NoticeKind.VOLUNTARY:
         expected = None
     assert notice.deadline == expected
@@ -352,14 +353,14 @@ def test_every_detector_speaks(detector):
 def test_a_cordon_is_no_notice_unless_asked_for_and_nonsense_is_none():
     """M8: people cordon too; a moment that cannot be read empties nobody's node."""
     cordoned = node("spot0", "spot", unschedulable=True)
-    assert signal_of(cordoned, InterruptionPolicy(), NodeClass.SPOT) is None
+    assert not signs_on(cordoned, InterruptionPolicy(), NodeClass.SPOT)
     asked = InterruptionPolicy(detectors=(Detector(sign=Sign.CORDON),))
-    assert signal_of(cordoned, asked, NodeClass.SPOT) is not None
-    assert signal_of(cordoned, asked, NodeClass.ON_DEMAND) is None
+    assert signs_on(cordoned, asked, NodeClass.SPOT)
+    assert not signs_on(cordoned, asked, NodeClass.ON_DEMAND)
     odd = node("spot1", "spot", annotations={"vacant.io/interrupt-at": "soon"})
-    assert signal_of(odd, InterruptionPolicy(), NodeClass.SPOT) is None
+    assert not signs_on(odd, InterruptionPolicy(), NodeClass.SPOT)
     told = node("spot2", "spot", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"})
-    assert signal_of(told, InterruptionPolicy(action=OnNotice.OFF), NodeClass.SPOT) is None
+    assert not signs_on(told, InterruptionPolicy(action=OnNotice.OFF), NodeClass.SPOT)
 
 
 def test_only_a_spot_node_that_is_silent_for_long_is_lost():
@@ -399,9 +400,9 @@ def test_pauses_double_up_to_an_hour():
 
 
 def test_returns_to_spot_that_fail_become_rare():
-    """M10: 10, 20, 40 minutes … half a day; nothing but money is at stake."""
+    """M10: 20, 40 minutes … half a day after each that came back; nothing but money is at stake."""
     pace = RebalancePolicy()
-    assert [pace.return_after(n) / 60 for n in (0, 1, 2, 6, 7, 99)] == [10, 20, 40, 640, 720, 720]
+    assert [pace.return_after(n) / 60 for n in (0, 1, 2, 6, 7, 99)] == [0, 20, 40, 640, 720, 720]
     assert RebalancePolicy(return_every_s=86400.0).return_after(3) == 86400.0
 
 

@@ -1,7 +1,5 @@
 """The rebalancer on the sandbox, with the real admission logic in process."""
 
-import itertools
-
 import pytest
 
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE, RELAXED, SLOT
@@ -11,8 +9,17 @@ from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, slow_template, switched_on, uids
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.stage.scenarios.mix import (
+    NAMESPACE,
+    given,
+    left_behind,
+    physical,
+    serving,
+    slow_template,
+    switched_on,
+    uids,
+)
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 
@@ -110,10 +117,10 @@ def test_a_replica_that_is_being_moved_is_charged_once():
     Stage().play(scenario)
 
 
-@pytest.mark.parametrize(("surge", "unavailable", "bounds"), [(2, 0, (6, 8)), (0, 2, (4, 6))])
+@pytest.mark.parametrize(("surge", "unavailable", "bounds"), [(2, 0, (6, 8)), (0, 2, (4, 6)), (2, 2, (4, 8))])
 def test_the_quicker_way_stays_within_the_surge_and_what_may_be_unavailable(surge, unavailable, bounds):
-    """M6: asked for by annotation, replacements come first, at most maxSurge + maxUnavailable at once; where no surge is
-    allowed there are never more pods than replicas."""
+    """M6: asked for by annotation, replacements come first, and beyond maxSurge as many as may be unavailable
+    are evicted: never more pods than replicas + maxSurge (15 of 13 before), never fewer Ready than the strategy allows."""
 
     async def scenario(stage: Stage) -> None:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
@@ -359,28 +366,69 @@ def test_a_move_that_does_not_help_is_not_repeated_at_once():
     Stage().play(scenario)
 
 
-def test_return_to_spot_is_late_and_slow():
-    """M10: spot pods that fell back return once spot has had room for ten minutes, one per workload per ten minutes."""
+def _back_on_spot(stage: Stage, *names: str) -> int:
+    return sum(physical(stage.rig, name).count("spot") for name in names)
+
+
+async def _fallen_back(stage: Stage, **replicas: int) -> None:
+    """Workloads whose pods found no spot node; spot has room from now on."""
+    spot = [n["metadata"]["name"] for n in stage.cluster.store.list(Kind.NODE, "") if n["metadata"]["name"][0] == "s"]
+    for node in spot:
+        stage.cluster.cordon(node)
+    for name, count in replicas.items():
+        await stage.deployed(name, count, "all-in-spot", template=slow_template(name, 10))
+        assert physical(stage.rig, name) == ["on-demand"] * count
+    for node in spot:
+        stage.cluster.cordon(node, on=False)
+
+
+def test_thirty_replicas_return_to_spot_in_minutes_and_none_is_away_meanwhile():
+    """M10: once spot has had room for ten minutes one goes first, and where it stays the others follow, each replaced
+    before it goes and at most ten in a minute; 30 replicas took five hours before."""
 
     async def scenario(stage: Stage) -> None:
-        for node in ("s0", "s1"):
-            stage.cluster.cordon(node)
-        await stage.deployed("web", 3, "all-in-spot")
-        assert physical(stage.rig, "web") == ["on-demand"] * 3
-        for node in ("s0", "s1"):
-            stage.cluster.cordon(node, on=False)
-        back = []
-        for minute in range(60):
-            await stage.rig.sleep(60.0)
-            count = physical(stage.rig, "web").count("spot")
-            if count > len(back):
-                back.append(minute)
-        assert physical(stage.rig, "web") == ["spot"] * 3
-        assert back[0] >= 9
-        assert all(b - a >= 9 for a, b in itertools.pairwise(back))
-        assert len(stage.moves()) == 3
+        await _fallen_back(stage, web=30)
+        began, back, fewest = stage.rig.clock.monotonic(), [], 30
+        while len(back) < 30:
+            await stage.rig.sleep(1.0)
+            now = stage.rig.clock.monotonic() - began
+            back += [now] * (_back_on_spot(stage, "web") - len(back))
+            fewest = min(fewest, serving(stage.rig, "web"))
+            assert now < 1200.0
+        assert back[0] >= 595.0 and fewest == 30
+        assert back[1] - back[0] > 10.0, "one alone"
+        assert max(sum(at <= one < at + 60.0 for one in back) for at in back) <= 12
+        await stage.until_quiet()
+        assert len(stage.moves()) == 30
 
-    Stage(on_demand=4, spot=2).play(scenario)
+    Stage(on_demand=6, spot=6).play(scenario)
+
+
+def test_returns_share_one_pace_in_the_whole_cluster_and_slow_down_where_spot_nodes_vanish():
+    """M10: twelve workloads, ten returns in a minute; while a fifth of the spot nodes was lost lately, one."""
+
+    names = [f"w{i}" for i in range(12)]
+
+    async def scenario(stage: Stage) -> None:
+        await _fallen_back(stage, **dict.fromkeys(names, 1))
+        leader = stage.rig.leader()
+        assert leader is not None
+        await stage.rig.until(lambda: _back_on_spot(stage, *names) >= 10, 700.0)
+        await stage.rig.sleep(20.0)
+        assert _back_on_spot(stage, *names) == 10
+        waiting = [op for op in leader.engine.waiting.values() if op.reason is Reason.RETURN_TO_SPOT]
+        assert len(waiting) == 2 and leader.engine.queue.why(waiting[0].id).target == "return-to-spot"
+        await stage.rig.until(lambda: _back_on_spot(stage, *names) == 12, 90.0)
+        assert leader.engine.queue.limit("return-to-spot") == 10
+        await stage.until_quiet()
+        for node in ("s0", "s1"):
+            stage.cluster.store.delete(Kind.NODE, "", node)
+        await stage.rig.sleep(5.0)
+        assert leader.engine.queue.limit("return-to-spot") == 1
+        await stage.rig.sleep(1830.0)
+        assert leader.engine.queue.limit("return-to-spot") == 10
+
+    Stage(on_demand=6, spot=8).play(scenario)
 
 
 def test_a_workload_that_is_not_understood_is_left_alone_and_told():
@@ -402,7 +450,7 @@ def test_a_workload_that_is_not_understood_is_left_alone_and_told():
 
 
 def _big(name: str, cpu: str, selector: dict[str, str] | None = None):
-    from mooring.sandbox.controllers.manifests import pod_template
+    from mooring_lab.cluster.controllers.manifests import pod_template
 
     return pod_template({"app": name}, cpu=cpu, memory="", **({"nodeSelector": selector} if selector else {}))
 

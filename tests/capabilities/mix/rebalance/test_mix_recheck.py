@@ -2,8 +2,8 @@
 
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.kubelet import FAIL
-from mooring.sim.scenarios.mix import NAMESPACE, slow_template, switched_on
+from mooring_lab.cluster.kubelet import FAIL
+from mooring_lab.stage.scenarios.mix import NAMESPACE, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 

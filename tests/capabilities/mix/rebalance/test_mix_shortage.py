@@ -6,8 +6,8 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.capacity import CapacityLabel, CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import NAMESPACE, physical, switched_on
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.stage.scenarios.mix import NAMESPACE, physical, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 CAPACITY = "node.kubernetes.io/capacity"
@@ -85,5 +85,5 @@ def test_what_finds_no_node_of_either_class_is_told():
 def test_spot_pools_of_azure_are_tolerated_by_their_own_taint():
     """M3: the toleration says the same as the first capacity label, whatever that is."""
     azure = CapacityLabel("kubernetes.azure.com/scalesetpriority", ("spot",), ())
-    (toleration,) = MixPolicy(capacity=CapacityRules((azure,))).tolerations
+    (toleration,) = MixPolicy(capacity=CapacityRules((azure,))).tolerations()
     assert (toleration.key, toleration.value, toleration.effect) == (azure.key, "spot", "NoSchedule")

@@ -3,16 +3,16 @@
 import msgspec
 import pytest
 
+from mooring.capabilities.drain.signals import INTERRUPT_AT
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import interrupted, report
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
-from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.capabilities.mix.policy import MixPolicy, OnShortage
 from mooring.capabilities.mix.report_text import LONGEST_LINE, node_line, workload_lines, workload_row
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.controllers import manifests
-from mooring.sim.scenarios.mix import NAMESPACE, slow_template
+from mooring_lab.cluster.controllers import manifests
+from mooring_lab.stage.scenarios.mix import NAMESPACE, slow_template
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 
@@ -120,7 +120,7 @@ async def rolled_out(stage: Stage) -> None:
         (
             no_room,
             "Deployment/web is waiting: no on-demand node has room (4 nodes: 1 interrupted, 3 cordoned)",
-            "add on-demand nodes, or make room on them",
+            "add on-demand nodes, or ask for fewer: kubectl -n shop label deployment/web",
         ),
         (
             shortage,

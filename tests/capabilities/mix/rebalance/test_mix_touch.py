@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from mooring.capabilities.drain.signals import INTERRUPT_AT
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, RESERVATION
-from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
 from mooring.core.model.decision import Deferred
 from mooring.core.model.events import Change, Listed, Seen

@@ -5,11 +5,11 @@ import pytest
 
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.core.engine.why.asking import explain
+from mooring.core.engine.why.answer import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
-from mooring.sandbox.kubelet import KubeletPace
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on
+from mooring_lab.cluster.kubelet import KubeletPace
+from mooring_lab.stage.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 SIGNS = {

@@ -9,9 +9,9 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.install.cleanup.undo import released
-from mooring.sandbox.controllers import podstate
-from mooring.sandbox.kubelet import FAIL
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on, uids
+from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.kubelet import FAIL
+from mooring_lab.stage.scenarios.mix import NAMESPACE, left_behind, physical, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.sim.scenarios.mix import relabel
 
@@ -49,7 +49,7 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
             workload_lines(_builtins(one))[0]
             == "Deployment/web is stable: 2 of 3 on on-demand, as majority-in-on-demand wants"
         )
-        assert [w.name for w in speaking(engine.world)] == ["web"]
+        assert [w.name for w in speaking(engine.capabilities["mix"], engine.world)] == ["web"]
         assert workload_row(_builtins(in_order([one])[0]))[0] == "stable"
 
     Stage().play(scenario)

@@ -2,17 +2,17 @@
 
 import msgspec
 
-from mooring.capabilities.mix.pace import InterruptionPolicy
+from mooring.capabilities.drain.replace_pod import Terms, going_before, mark_for, may_go
+from mooring.capabilities.drain.request import DETACH, EVICT
+from mooring.capabilities.mix.moves import move
 from mooring.capabilities.mix.rebalance.detached import going_first
-from mooring.capabilities.mix.rebalance.health import Health
-from mooring.capabilities.mix.rebalance.move import DETACH, EVICT, mark_for, operator
-from mooring.capabilities.mix.rebalance.order import going_before, may_go
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, PodShape, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, write_mark
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue
+from mooring.core.world.world import World
 
 WEB = Workload(Kind.DEPLOYMENT, "shop", "web", "w1", "1", replicas=2)
 
@@ -34,10 +34,10 @@ def test_a_pod_that_is_detached_while_another_goes_does_not_take_its_place():
             "detail": "",
             "wanted": NodeClass.ON_DEMAND,
         }
-        queue.resume(operator(pod, WEB, id_=pod.name, deadline=None, takes_room=False, **wanted))
+        queue.resume(move(pod, WEB, id_=pod.name, deadline=None, takes_room=False, **wanted))
     queue.records.by_id["web-z"].step = 1
-    health, in_order = Health(WEB, (), 1), going_first((second, first), queue)
-    assert may_go(first, health, in_order, 0.0) and not may_go(second, health, in_order, 0.0)
+    terms = Terms(workload=WEB, ready=1, detached=going_first((second, first), queue))
+    assert may_go(first, terms, World(), 0.0) and not may_go(second, terms, World(), 0.0)
 
 
 def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_away_for_the_other():
@@ -47,13 +47,12 @@ def test_of_two_that_are_told_to_go_at_once_the_one_with_less_time_counts_as_awa
     def about_to_go(name, deadline):
         pod = Pod("shop", name, f"uid-{name}", "1", PodShape(), node="s1", ready=True)
         wanted = {"source": "spot", "way": EVICT, "reason": Reason.NOTICE, "detail": "", "wanted": NodeClass.UNKNOWN}
-        op = operator(pod, WEB, id_=name, deadline=deadline, takes_room=True, **wanted)
+        op = move(pod, WEB, id_=name, deadline=deadline, takes_room=True, **wanted)
         mark = mark_for(op, pod, 0.0, EVICT)
         return msgspec.structs.replace(pod, annotations={LEAVING: write_mark(mark)}), mark
 
     def counts(one, other, now=0.0):
-        health = Health(WEB, (), 2, marked=(one[0], other[0]))
-        return going_before(*other, health, InterruptionPolicy(), now) == 1
+        return going_before(*other, Terms(workload=WEB, ready=2, marked=(one[0], other[0])), now) == 1
 
     soon, late, same = about_to_go("web-2", 100.0), about_to_go("web-1", 200.0), about_to_go("web-3", 200.0)
     assert [counts(soon, late), counts(late, soon), counts(soon, soon)] == [True, False, False]

@@ -10,48 +10,36 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from mooring.capabilities.drain import empty_node
 from mooring.capabilities.drain.cordon import cordon_mark, lift_cordon
+from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.fleet.live import ledger as ledgers
+from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live import settings as settings_of
-from mooring.capabilities.fleet.live.affected import changed_members, is_control_plane, node_news
 from mooring.capabilities.fleet.live.control_plane import next_change_step
 from mooring.capabilities.fleet.live.explain import machine_words, retirement
 from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
-from mooring.capabilities.fleet.live.index import FleetIndex
+from mooring.capabilities.fleet.live.index import FleetIndex, changed_members, node_news
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
-from mooring.capabilities.fleet.live.planning import evaluate_plan
+from mooring.capabilities.fleet.live.planning import PlanNotes, evaluate_plan
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
-from mooring.capabilities.fleet.live.retirement import retire
-from mooring.capabilities.fleet.live.retirement.emptying import (
-    Way,
-    retiring_mark,
-    taken_back,
-    to_leave,
-    way_of,
-    workload_facts,
-)
-from mooring.capabilities.fleet.live.retirement.evict_pod import (
-    EVICT_POD,
-    evict_operator,
-    next_evict_step,
-    resumed_eviction,
-)
+from mooring.capabilities.fleet.live.retire import emptying_of, retiring_mark, taken_back
 from mooring.capabilities.fleet.live.settings import FleetSettings
-from mooring.capabilities.fleet.live.settling import claimed_twice, live_nodes
+from mooring.capabilities.fleet.live.settling import claimed_twice, is_control_plane, live_nodes
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import End, Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict, Withdrawal
-from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorEnded, Trigger
-from mooring.core.model.instructions import Instruction
+from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorChanged, Trigger
+from mooring.core.model.instructions import DeleteNode, HarmlessWrite, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.marks import CORDONED_BY, RETIRING
-from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
@@ -62,6 +50,7 @@ PLAN = "plan"
 class Fleet:
     name = "fleet"
     sources = frozenset({SOURCE})
+    remembered = (PlanNotes, FleetPolicy, FleetSettings, StoredCluster)
 
     policy: FleetPolicy = field(default_factory=FleetPolicy)
     namespace: str = "mooring-system"
@@ -100,12 +89,12 @@ class Fleet:
                     yield from self._node_keys(index.changed, world)
             case MachinesLost():
                 yield PLAN
-            case OperatorEnded(operator=operator):
+            case OperatorChanged(operator=operator):
                 yield PLAN
-                if "serial" in operator.args:
-                    yield f"machine/{operator.args['serial']}"
-                if "node" in operator.args:
-                    yield f"node/{operator.args['node']}"
+                if serial := operator.payload.serial:
+                    yield f"machine/{serial}"
+                if name := operator.payload.node:
+                    yield f"node/{name}"
 
     def keys(self, world: WorldRead) -> Iterable[str]:
         yield PLAN
@@ -125,7 +114,7 @@ class Fleet:
     def indexes(self) -> tuple[Index, ...]:
         return (FleetIndex(self.namespace),)
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
+    def evaluate(self, key: str, world: WorldRead, queue: QueueRead, notes: object, now: float) -> Evaluation:
         kind, _, name = key.partition("/")
         if kind == "node":
             return self._look_at_node(name, world, queue, now)
@@ -135,13 +124,15 @@ class Fleet:
 
     # ── One node ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_at_node(self, name: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def _look_at_node(self, name: str, world: WorldRead, queue: QueueRead, now: float) -> Evaluation:
         node, index = world.node(name), world.index(FleetIndex)
         settings = index.settings
         if node is None or settings is None or not settings.enabled:
             return Evaluation()
         member = index.member_of(node, world)
         machine = index.by_address.get(member.address) if member is not None else None
+        if member is None and self.policy.delete_nodes:
+            return self._look_at_left(node, world, index, now)
         if member is None or machine is None:
             return Evaluation()
         mark = retiring_mark(node)
@@ -168,35 +159,59 @@ class Fleet:
             again_at=now + self.policy.query_s if held or leaving else None,
         )
 
+    def _look_at_left(self, node: Node, world: WorldRead, index: FleetIndex, now: float) -> Evaluation:
+        """Its machine was in the cluster, as its annotation says, and is in it no more: it is deleted once it is silent
+        for long. Nothing is concluded while the registry is silent, or from a cluster that is not stored."""
+        ours = keys.SERIAL in node.annotations and node.deletion_at is None
+        clear = bool(index.members) and not world.machines_lost() and world.machines_observed_at() is not None
+        if not ours or node.ready == "True" or node.ready_since is None:
+            return Evaluation()
+        again = now + self.policy.query_s
+        if not clear:
+            return Evaluation(again_at=again)
+        since = node.ready_since
+        due = since + self.policy.delete_nodes_after_s
+        if now < due:
+            words = (
+                f"its machine has left the cluster, and it is not Ready; it is deleted in {(due - now) / 60:.0f} min"
+            )
+            return Evaluation(verdict=Verdict(State.WAITING, Reason.SETTLING, words), again_at=due)
+        left = empty_node.to_leave(node.name, world)
+        if left:
+            words = f"{node.name} has left the cluster and is not deleted: {left[0].key} is still on it"
+            told = Verdict(State.BLOCKED, Reason.LEAVING, words, f"where it is off: kubectl delete node {node.name}")
+            return Evaluation(verdict=told, again_at=again)
+        words = f"its machine has left the cluster, and it was not Ready for {(now - since) / 60:.0f} min"
+        return Evaluation(instructions=(DeleteNode(node=node.name, uid=node.uid, why=words),), again_at=again)
+
     # ── One machine that is being retired ─────────────────────────────────────────────────────────────────────
 
-    def _look_at_machine(self, serial: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def _look_at_machine(self, serial: str, world: WorldRead, queue: QueueRead, now: float) -> Evaluation:
         holder = queue.holder(f"machine/{serial}")
         running = holder is not None and holder.kind == RETIRE_MACHINE and queue.is_running(holder.id)
-        node = world.node(holder.args["node"]) if holder is not None and running else None
+        node = world.node(holder.payload.node) if holder is not None and running else None
         mark = retiring_mark(node) if node is not None else None
         if node is None or mark is None or mark.step != retire.EMPTYING or taken_back(node):
-            gone = [o for o in queue.operators() if o.kind == EVICT_POD and o.args.get("serial") == serial]
+            gone = [o for o in queue.operators() if (how := replacing(o)) is not None and how.serial == serial]
             words = "its node is no longer being emptied"
             waiting = (o.id for o in gone if not queue.is_running(o.id))
             return Evaluation(withdrawals=tuple(Withdrawal(i, Reason.WITHDRAWN, words) for i in waiting))
-        pods = to_leave(node.name, world)
-        evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and p.deletion_at is None]
-        detail = f"{node.name} is being emptied: {mark.detail}"
-        proposals = [evict_operator(p, world, self.policy, serial, detail, now) for p in evicted]
+        proposals = empty_node.proposals(emptying_of(node.name, node, self.policy, now), world, now)
         return Evaluation(
             proposals=tuple(proposals),
-            withdrawals=tuple(_outdated(proposals, queue)),
-            facts=tuple(workload_facts(pods, world, queue, now)),
+            withdrawals=tuple(empty_node.outdated(proposals, queue)),
+            facts=tuple(empty_node.workload_facts(node.name, world, queue, now)),
             again_at=now + self.policy.recheck_s,
         )
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: QueueRead, now: float) -> NextStep:
         operator = running.operator
-        if operator.kind == EVICT_POD:
-            return next_evict_step(running, world, self.policy, now)
+        how = replacing(operator)
+        if how is not None:
+            asked = emptying_of(how.node, world.node(how.node), self.policy, now)
+            return empty_node.next_pod_step(running, asked, world, queue, now)
         index = world.index(FleetIndex)
         settings, wrong, ledger = index.settings, index.wrong, index.ledger
         unclear = ledger if isinstance(ledger, str) else claimed_twice(world, index.addresses)
@@ -217,22 +232,26 @@ class Fleet:
         return self._next_retire_step(running, world, queue, survey, off, now)
 
     def _next_retire_step(
-        self, running: OperatorRecord, world: WorldRead, queue: Queue, survey: Survey | None, off: str, now: float
+        self, running: OperatorRecord, world: WorldRead, queue: QueueRead, survey: Survey | None, off: str, now: float
     ) -> NextStep:
-        args = running.operator.args
-        node, index = world.node(args["node"]), world.index(FleetIndex)
-        machine = index.by_serial.get(args["serial"])
-        if machine is not None and machine.address != args["address"]:
+        how = running.operator.payload
+        assert isinstance(how, retire.RetireMachine)
+        node, index = world.node(how.node), world.index(FleetIndex)
+        machine = index.by_serial.get(how.serial)
+        if machine is not None and machine.problem:
+            waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, f"its row in the registry: {machine.problem}")
+            return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.query_s)
+        if machine is not None and machine.address != how.address:
             machine = None  # it has moved: this node is its node no more
         seen = world.machines_observed_at() is not None
-        member = index.members.get(args["address"]) if survey is not None else None
+        member = index.members.get(how.address) if survey is not None else None
         write: Instruction | None = None
         mark = retiring_mark(node) if node is not None else None
         if survey is not None and seen and mark is not None and mark.step == retire.EMPTIED:
             from_here = as_stored(survey)
             if member is not None and member.state_taint is None:
-                why = f"{args['address']} is empty"
-                released = Released(emptied=frozenset({args["address"]}), immediate=self.policy.retire == "immediate")
+                why = f"{how.address} is empty"
+                released = Released(emptied=frozenset({how.address}), immediate=self.policy.retire == "immediate")
                 write = store(survey, from_here, released, self.namespace, self.policy, why)
         situation = retire.RetireSituation(running, node, machine, member, seen, off, write, queue, now)
         return retire.next_retire_step(situation, world, self.policy)
@@ -242,7 +261,7 @@ class Fleet:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[ReadBack]:
+    def recover(self, world: WorldRead, queue: QueueRead, now: float) -> Iterable[ReadBack]:
         """Machines on their way out, from the marks on nodes; evictions, from those on the pods there.
 
         A change of the control plane has no mark: it has happened once it is stored, and what it left unfinished is a
@@ -255,10 +274,11 @@ class Fleet:
             if live_nodes(world, {mark.node}).get(mark.node) != node:
                 continue  # its kubelet may have written it, for another's machine
             yield partial(retire.resumed, node, mark)
-            for pod in to_leave(node.name, world):
-                yield partial(resumed_eviction, pod, world, self.policy, mark.machine, now)
+            asked = emptying_of(node.name, node, self.policy, now)
+            for pod in empty_node.to_leave(node.name, world):
+                yield partial(empty_node.read_back, pod, asked, world, now)
 
-    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterable[Line]:
         """Lines for `why` about a machine, or the node that is one."""
         kind, _, name = subject.partition("/")
         index = world.index(FleetIndex)
@@ -268,7 +288,7 @@ class Fleet:
         if kind == "machine":
             machine = index.by_serial.get(name)
             member = next((m for m in ledger.members if m.serial == name), None)
-            found = members.get(machine.address) if machine is not None else member
+            found = members.get(machine.address) if machine is not None and not machine.problem else member
             address = found.address if found is not None else ""
             return machine_words(machine, found, ledger, live_nodes(world, {address}).get(address))
         node = world.node(name)
@@ -276,16 +296,6 @@ class Fleet:
         if node is None or found is None:
             return ()
         return machine_words(index.by_address.get(found.address), found, ledger, node)
-
-
-def _outdated(proposals: Iterable[Operator], queue: Queue) -> Iterator[Withdrawal]:
-    """Evictions that wait for room which they need no longer: the time is over."""
-    for one in proposals:
-        standing = queue.holder(one.subject)
-        if standing is None or standing.kind != EVICT_POD or queue.is_running(standing.id):
-            continue
-        if standing.cost != one.cost:
-            yield Withdrawal(standing.id, Reason.REPLACED, "the time is over: it waits for less")
 
 
 def _counts_on(node: Node, index: FleetIndex) -> bool:
@@ -307,7 +317,7 @@ def _off(settings: FleetSettings | None, wrong: str, running: OperatorRecord) ->
     return "the feature fleet is off" if running.off else ""
 
 
-def _lifted(node: Node, member: Member, machine: Machine, queue: Queue) -> Instruction | None:
+def _lifted(node: Node, member: Member, machine: Machine, queue: QueueRead) -> HarmlessWrite | None:
     """Healthy again, and nothing of ours is under way: our cordon goes."""
     mark = retiring_mark(node)
     if (mark is not None and mark.step != retire.BLOCKED) or (mark is None and cordon_mark(node, SOURCE) is None):

@@ -8,7 +8,7 @@ what is not stored has not begun, and what is stored and not yet Ready takes its
 
 from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.release import MemberChange, Released, member_changes
+from mooring.capabilities.fleet.live.release import MemberChange, Released, control_plane_change, member_changes
 from mooring.capabilities.fleet.planner.plan import ClusterPlan
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
 from mooring.core.model.operator import Operator
@@ -50,7 +50,8 @@ def is_asked_for(operator: Operator, survey: Survey, plan: ClusterPlan) -> bool:
 
 
 def _change_of(operator: Operator) -> MemberChange:
-    return MemberChange(operator.args["incoming"], operator.args["outgoing"])
+    change = control_plane_change(operator)
+    return MemberChange(change.incoming, change.outgoing)
 
 
 def _unsettled(change: MemberChange, survey: Survey) -> str:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from mooring.capabilities.drain import empty_node
 from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
+from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.retirement import emptying, retire
-from mooring.capabilities.fleet.live.retirement.emptying import retiring_mark, taken_back
+from mooring.capabilities.fleet.live.retire import emptying_of, retiring_mark, taken_back
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
 from mooring.core.model.decision import Line, Verdict
@@ -22,7 +23,9 @@ def machine_words(
     machine: Machine | None, member: Member | None, ledger: StoredCluster, node: Node | None
 ) -> Iterator[Line]:
     if member is None:
-        if machine is not None and not machine.address:
+        if machine is not None and machine.problem:
+            yield Line("now", f"left out: its row in the registry cannot be used: {machine.problem}")
+        elif machine is not None and not machine.address:
             yield Line("now", "left out: it has no IPv4 address")
         elif machine is not None:
             spare = "spare" if machine.state is MachineState.HEALTHY else f"not to be chosen: {machine.state.value}"
@@ -32,6 +35,8 @@ def machine_words(
     chosen = next(_said(ledger, member.address), None)
     if chosen is not None:
         yield Line("why there", chosen)
+    if machine is not None and machine.problem:
+        yield Line("now", f"as it was: its row in the registry cannot be used: {machine.problem}")
     if machine is None:
         held = member.address in ledger.held
         yield Line("now", "not in the registry any more" + ("; its removal is blocked" if held else ""))
@@ -54,7 +59,7 @@ def retirement(
     if mark is not None and mark.step == retire.BLOCKED:
         again = max(0.0, retire.may_try(node, policy) - now) / 60
         words = f"gave up for now, tried again in {again:.0f} min"
-        held = emptying.emptiness(node, world, policy, now).held
+        held = empty_node.emptiness(emptying_of(node.name, node, policy, now), world, now).held
         if held:
             return msgspec.structs.replace(held[0], detail=f"{held[0].detail}; {words}")
         if mark.reason == Reason.LEADERS_LEFT:

@@ -3,23 +3,72 @@
 The last good settings are kept beside what is wrong with the present ones: they stay in force meanwhile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from mooring.capabilities.fleet.live import ledger as ledgers
 from mooring.capabilities.fleet.live import settings as settings_of
-from mooring.capabilities.fleet.live.affected import changed_machines, node_news
 from mooring.capabilities.fleet.live.fleet_pass import Survey
 from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.settings import FleetSettings, parse_settings
-from mooring.capabilities.fleet.live.settling import live_nodes
+from mooring.capabilities.fleet.live.settling import is_control_plane, live_nodes
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.core.model.cluster import ConfigMap, Node
-from mooring.core.model.events import Change, MachinesSeen, Trigger
+from mooring.core.model.events import Change, MachinesSeen, Object, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.world.read import WorldRead
+
+# ── Which changes concern fleet: a heartbeat does not, and of ten thousand machines only those that changed ──────
+
+
+class NodeNews(msgspec.Struct, frozen=True):
+    #: Whether it came, went, or became Ready or not: then the plan may have settled.
+    standing: bool
+
+
+def node_news(old: Object | None, new: Object | None) -> NodeNews | None:
+    """None: nothing that fleet reads has changed."""
+    if not isinstance(old, Node) or not isinstance(new, Node):
+        return NodeNews(True)
+    roles = is_control_plane(old) != is_control_plane(new)
+    standing = old.ready != new.ready or old.taints != new.taints or old.internal_ip != new.internal_ip or roles
+    if standing:
+        return NodeNews(True)
+    same = old.labels == new.labels and old.annotations == new.annotations and old.unschedulable == new.unschedulable
+    return None if same else NodeNews(False)
+
+
+def changed_members(old: Object | None, new: Object | None) -> set[str]:
+    """Addresses whose place in the stored cluster is another than before."""
+    rows = []
+    for one in (old, new):
+        ledger = read_ledger(one) if isinstance(one, ConfigMap) else None
+        rows.append(set() if ledger is None or isinstance(ledger, str) else {_row(m) for m in ledger.members})
+    return {address for address, *_ in rows[0] ^ rows[1]}
+
+
+def _row(m: Member) -> tuple[str, ...]:
+    return (m.address, str(m.control_plane), str(m.state_taint), str(m.leaving))
+
+
+def changed_machines(before: Mapping[str, Machine], now: Iterable[Machine]) -> Iterator[str]:
+    """Addresses of machines whose labels or annotations may be others now, or that may carry our cordon no longer."""
+    for machine in now:
+        old = before.get(machine.address)
+        if old is None or (old is not machine and _shown(old) != _shown(machine)):
+            yield machine.address
+
+
+def _shown(machine: Machine) -> tuple[object, ...]:
+    m = machine
+    return (m.serial, m.rack, m.index_in_rack, m.role, m.state, m.labels, m.register_date, m.retire_date, m.retire_at)
+
+
+# ── The index ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class FleetIndex:
@@ -30,7 +79,7 @@ class FleetIndex:
         #: The settings in force; None: there are none, or none that were ever good.
         self.settings: FleetSettings | None = None
         #: What is wrong with those in the ConfigMap; "" when nothing is.
-        self.wrong = f"no ConfigMap {namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
+        self.wrong = f"no ConfigMap {namespace}/{settings_of.NAME}: begin with mooring fleet set template"
         #: Whether there are settings at all, good or bad.
         self.configured = False
         #: The stored cluster, or why it cannot be read.
@@ -38,6 +87,7 @@ class FleetIndex:
         self.members: Mapping[str, Member] = {}
         self.machines: tuple[Machine, ...] = ()
         self.by_address: Mapping[str, Machine] = {}
+        self.bad_rows: tuple[Machine, ...] = ()
         self.by_serial: Mapping[str, Machine] = {}
         #: Addresses whose machine is not as it was in the list before.
         self.changed: tuple[str, ...] = ()
@@ -66,7 +116,8 @@ class FleetIndex:
             case MachinesSeen(machines=machines) if machines is not self.machines:
                 self.changed = tuple(changed_machines(self.by_address, machines))
                 self.machines = machines
-                self.by_address = {m.address: m for m in machines if m.address}
+                self.by_address = {m.address: m for m in machines if m.address and not m.problem}
+                self.bad_rows = tuple(m for m in machines if m.problem or not m.address)
                 self.by_serial = {m.serial: m for m in machines}
             case MachinesSeen():
                 self.changed = ()
@@ -78,7 +129,7 @@ class FleetIndex:
         self.configured = found is not None
         if found is None:
             self.settings = None
-            self.wrong = f"no ConfigMap {self.namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
+            self.wrong = f"no ConfigMap {self.namespace}/{settings_of.NAME}: begin with mooring fleet set template"
             return
         made = parse_settings(found.data)
         if isinstance(made, PlanError):
@@ -87,7 +138,7 @@ class FleetIndex:
             self.settings, self.wrong = made, ""
 
     def survey(self, settings: FleetSettings, ledger: StoredCluster, world: WorldRead, now: float) -> Survey:
-        return Survey(settings, ledger, self.by_address, live_nodes(world, self.addresses), now)
+        return Survey(settings, ledger, self.by_address, live_nodes(world, self.addresses), now, self.bad_rows)
 
     @property
     def addresses(self) -> set[str]:

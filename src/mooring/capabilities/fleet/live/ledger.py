@@ -9,12 +9,19 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.fleet.live.store import Decisions, InvalidDecisionsError, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.live.store import (
+    Decisions,
+    InvalidDecisionsError,
+    decode_decisions,
+    decode_machines,
+    encode_decisions,
+)
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.plan import PlanChange
 from mooring.core.model.cluster import ConfigMap, Key
 from mooring.core.model.instructions import Create, Instruction, Patch
 from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
 
 NAME: Final = "mooring-fleet-cluster"
 DECISIONS: Final = "decisions"
@@ -23,16 +30,43 @@ PENDING: Final = "pending.json"
 HISTORY: Final = "history.json"
 #: Vanished workers whose removal waits for a confirmation.
 HELD: Final = "held.json"
+#: The members' machines as they were last seen.
+MACHINES: Final = "machines"
+#: Control planes that were replaced for being broken, and when.
+REPLACED: Final = "replaced.json"
+#: How long that is remembered.
+REMEMBERED_S: Final = 3600.0
 #: Changes told per revision; the rest is counted.
 _TOLD: Final = 8
 
 
-class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the last change added and took away, and when: it has settled once they are Ready, and gone."""
+class Pending(msgspec.Struct, frozen=True):
+    """What was added and is to become Ready, and what was taken away and is to go: address → since when."""
+
+    added: Mapping[str, float] = {}
+    removed: Mapping[str, float] = {}
+
+
+class _PendingText(msgspec.Struct, omit_defaults=True):
+    """As it is stored. 0.2 wrote, and reads, one moment for all."""
 
     at: float = 0.0
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    since: dict[str, float] = {}
+
+
+def write_pending(pending: Pending) -> str:
+    since = {**pending.removed, **pending.added}
+    latest = max(since.values(), default=0.0)
+    text = _PendingText(latest, tuple(pending.added), tuple(pending.removed), since)
+    return msgspec.json.encode(text).decode()
+
+
+def _read_pending(text: str) -> Pending:
+    stored = msgspec.json.decode(text, type=_PendingText)
+    added, removed = ({a: stored.since.get(a, stored.at) for a in one} for one in (stored.added, stored.removed))
+    return Pending(added, removed)
 
 
 class StoredChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,8 +85,16 @@ class StoredCluster(msgspec.Struct, frozen=True):
     pending: Pending = Pending()
     history: tuple[StoredChange, ...] = ()
     held: frozenset[str] = frozenset()
+    replaced: Mapping[str, float] = {}
     #: Of the ConfigMap; None: there is none yet.
     object: ConfigMap | None = None
+    #: The members' machines, packed.
+    machines_text: str = ""
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """By address, as they were when they were last listed."""
+        return decode_machines(self.machines_text)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -72,13 +114,15 @@ def read_ledger(found: ConfigMap | None) -> StoredCluster | str:
     data = found.data
     try:
         decisions = decode_decisions(data[DECISIONS].encode()) if data.get(DECISIONS) else Decisions("", ())
-        pending = msgspec.json.decode(data.get(PENDING) or "{}", type=Pending)
+        pending = _read_pending(data.get(PENDING) or "{}")
         history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[StoredChange, ...])
         revision = int(data.get(REVISION) or 0)
         held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
+        decode_machines(data.get(MACHINES, ""))
+        replaced = msgspec.json.decode(data.get(REPLACED) or "{}", type=dict[str, float])
     except (InvalidDecisionsError, ValueError, RecursionError) as error:
         return f"ConfigMap {found.key}: {error}"
-    return StoredCluster(decisions, revision, pending, history, held, found)
+    return StoredCluster(decisions, revision, pending, history, held, replaced, found, data.get(MACHINES, ""))
 
 
 def next_data(
@@ -97,12 +141,15 @@ def next_data(
         tuple(t[:200] for t in told[:_TOLD]),
         max(0, len(told) - _TOLD),
     )
-    moved = after != before
-    pending = Pending(now, tuple(sorted(after - before)), tuple(sorted(before - after))) if moved else old.pending
+    added, removed = sorted(after - before), sorted(before - after)
+    pending = Pending(
+        {a: at for a, at in old.pending.added.items() if a in after} | dict.fromkeys(added, now),
+        {a: at for a, at in old.pending.removed.items() if a not in after} | dict.fromkeys(removed, now),
+    )
     return {
         DECISIONS: encode_decisions(new).decode(),
         REVISION: str(entry.revision),
-        PENDING: msgspec.json.encode(pending).decode(),
+        PENDING: write_pending(pending),
         HISTORY: msgspec.json.encode((*old.history, entry)[-keep:]).decode(),
     }
 

@@ -17,7 +17,7 @@ import msgspec
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.cluster import Node, Pod, Taint
 from mooring.core.model.decision import Verdict
-from mooring.core.model.instructions import EditTaints, Instruction, Patch
+from mooring.core.model.instructions import EditTaints, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 
@@ -65,7 +65,7 @@ def applied_to(node: Node) -> AppliedKeys:
 
 def bring_up_to_date(
     node: Node, wanted: Mapping[str, Any], pods: Callable[[], Iterable[Pod]], *, immediate: bool = False
-) -> tuple[Instruction | None, Verdict | None]:
+) -> tuple[HarmlessWrite | None, Verdict | None]:
     """The next write that brings this Node nearer to how cluster.yml has it; one at a time. And what is held back."""
     labels: Mapping[str, str] = wanted["labels"]
     annotations: Mapping[str, str] = wanted["annotations"]
@@ -126,7 +126,7 @@ def _carried(node: Node, taint: str) -> bool:
 
 def _taints(
     node: Node, wanted: tuple[Taint, ...], before: AppliedKeys, pods: tuple[Pod, ...], *, immediate: bool
-) -> tuple[Instruction | None, Verdict | None]:
+) -> tuple[HarmlessWrite | None, Verdict | None]:
     have = set(node.taints)
     missing = [t for t in wanted if t not in have]
     # Set when no pod on the node would be cut off; also of the state: since it was stored, pods may have come back.

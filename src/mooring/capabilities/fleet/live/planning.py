@@ -7,32 +7,40 @@ event delays a decision and never makes it wrong.
 """
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any, Final
 
 import msgspec
 
 from mooring.capabilities.fleet.live import report as reports
+from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live.control_plane import is_asked_for
 from mooring.capabilities.fleet.live.explain import retirement
 from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
+from mooring.capabilities.fleet.live.release import (
+    CHANGE_CONTROL_PLANE,
+    RETIRE_MACHINE,
+    SOURCE,
+    Released,
+    control_plane_change,
+    proposals,
+)
 from mooring.capabilities.fleet.live.report import FleetReport
-from mooring.capabilities.fleet.live.retirement import retire
-from mooring.capabilities.fleet.live.retirement.emptying import taken_back
-from mooring.capabilities.fleet.live.settling import claimed_twice, control_plane_facts, settles_at
+from mooring.capabilities.fleet.live.retire import taken_back
+from mooring.capabilities.fleet.live.settling import claimed_twice, control_plane_facts, waits
 from mooring.capabilities.fleet.planner.explain import listed
 from mooring.capabilities.fleet.planner.plan import Action
 from mooring.capabilities.fleet.planner.problem import ErrorCode
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
-from mooring.capabilities.fleet.planner.update import ONLY_ONE
+from mooring.capabilities.fleet.planner.update import FLAPPING, ONLY_ONE
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
 from mooring.core.model.marks import RETIRING
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 _REASONS: Final = {
@@ -62,7 +70,7 @@ class PlanNotes(msgspec.Struct, frozen=True):
 
 
 def evaluate_plan(
-    world: WorldRead, queue: Queue, notes: object, now: float, policy: FleetPolicy, namespace: str
+    world: WorldRead, queue: QueueRead, notes: object, now: float, policy: FleetPolicy, namespace: str
 ) -> Evaluation:
     index, old = world.index(FleetIndex), notes if isinstance(notes, PlanNotes) else PlanNotes()
     settings, wrong, ledger = index.settings, index.wrong, index.ledger
@@ -75,7 +83,7 @@ def evaluate_plan(
         old = msgspec.structs.replace(old, query=settings.query, query_since=now, quiet=None)
     ask_at = _ask_at(old, world, policy, now)
     if isinstance(ledger, str):
-        remedy = "fix or remove it, or write it again from a cluster.yml: mooring fleet set-cluster cluster.yml"
+        remedy = "fix or remove it, or write it again from a cluster.yml: mooring fleet set cluster cluster.yml"
         verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger, remedy)
         return Evaluation(machines_by=ask_at, verdict=verdict, notes=old)
     seen_at, lost = world.machines_observed_at(), world.machines_lost()
@@ -130,22 +138,22 @@ def _is_quiet(answer: Evaluation, made: Pass, ledger: StoredCluster) -> bool:
     return made.quiet and not (busy or tainted or made.wanted.unmet or made.wanted.notes)
 
 
-def _pass(survey: Survey, policy: FleetPolicy, queue: Queue) -> Pass:
+def _pass(survey: Survey, policy: FleetPolicy, queue: QueueRead) -> Pass:
     running = [o for o in queue.operators() if o.source == SOURCE and queue.is_running(o.id)]
     return make_pass(survey, policy, changing=any(o.kind == CHANGE_CONTROL_PLANE for o in running))
 
 
-def _answer(survey: Survey, made: Pass, queue: Queue, policy: FleetPolicy, namespace: str) -> dict[str, Any]:
+def _answer(survey: Survey, made: Pass, queue: QueueRead, policy: FleetPolicy, namespace: str) -> dict[str, Any]:
     write = store(survey, made, Released(immediate=policy.retire == "immediate"), namespace, policy)
     given_up = (n for n in survey.nodes.values() if RETIRING in n.annotations)
     tries = [retire.may_try(n, policy) for n in given_up]
     if made.settling:
-        tries.append(settles_at(survey.ledger, policy.settle_timeout_s))
+        tries.append(waits(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s).until)
     return {
         "proposals": tuple(_proposals(survey, made, policy)),
         "withdrawals": tuple(_withdrawn(survey, made, queue)),
         "instructions": (write,) if write is not None else (),
-        "again_at": min((t for t in tries if t > survey.now), default=None),
+        "again_at": min((t for t in tries if survey.now < t < inf), default=None),
     }
 
 
@@ -155,42 +163,44 @@ def _proposals(survey: Survey, made: Pass, policy: FleetPolicy) -> Iterator[Oper
         return  # the first cluster is stored whole: there is nothing yet that could be disturbed
     for operator in proposals(survey.ledger.members, made.plan, survey.machines):
         if operator.kind == CHANGE_CONTROL_PLANE:
-            address = operator.args["incoming"] or operator.args["outgoing"]
+            change = control_plane_change(operator)
+            address = change.incoming or change.outgoing
             node = survey.nodes.get(address)
-            args = {**operator.args, "node": node.name if node is not None else address}
-            yield msgspec.structs.replace(operator, args=args)
+            named = msgspec.structs.replace(change, node=node.name if node is not None else address)
+            yield msgspec.structs.replace(operator, payload=named)
             continue
-        address = operator.args["node"]
+        address = operator.payload.node
         node, member = survey.nodes.get(address), members[address]
         if node is None or policy.retire == "immediate" or retire.may_try(node, policy) > survey.now:
             continue
         if taken_back(node):
             continue
         if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
-            yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)
+            yield retire.retire_operator(operator.payload.serial, address, node.name, operator.detail)
 
 
-def _withdrawn(survey: Survey, made: Pass, queue: Queue) -> Iterator[Withdrawal]:
+def _withdrawn(survey: Survey, made: Pass, queue: QueueRead) -> Iterator[Withdrawal]:
     members = {m.address: m for m in survey.ledger.members}
     for operator in queue.operators():
         if operator.source != SOURCE or queue.is_running(operator.id):
             continue
-        if operator.kind == CHANGE_CONTROL_PLANE and not is_asked_for(operator, survey, made.wanted):
+        plans = (made.wanted, made.plan)
+        if operator.kind == CHANGE_CONTROL_PLANE and not any(is_asked_for(operator, survey, p) for p in plans):
             yield Withdrawal(operator.id, Reason.WITHDRAWN, "the plan no longer asks for it")
         if operator.kind != RETIRE_MACHINE:
             continue
-        machine = survey.machines.get(operator.args["address"])
+        machine = survey.machines.get(retire.how(operator).address)
         if machine is None:
             yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "its machine is not in the registry any more")
         elif not retire.still_wanted(members.get(machine.address), machine):
             yield Withdrawal(operator.id, Reason.WITHDRAWN, f"its machine is {machine.state.value} again")
 
 
-def _any_ours(queue: Queue) -> bool:
+def _any_ours(queue: QueueRead) -> bool:
     return any(o.source == SOURCE for o in queue.operators())
 
 
-def _on_their_way_out(survey: Survey, world: WorldRead, queue: Queue, policy: FleetPolicy) -> Iterator[Verdict]:
+def _on_their_way_out(survey: Survey, world: WorldRead, queue: QueueRead, policy: FleetPolicy) -> Iterator[Verdict]:
     """What the machines wait for that no operator is at work on: `why machine/<serial>` reads it."""
     for member in survey.ledger.members:
         machine, node = survey.machines.get(member.address), survey.nodes.get(member.address)
@@ -202,7 +212,7 @@ def _on_their_way_out(survey: Survey, world: WorldRead, queue: Queue, policy: Fl
                 yield msgspec.structs.replace(verdict, subject=f"machine/{machine.serial}")
 
 
-def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:
+def _all_waiting(queue: QueueRead, words: str) -> Iterator[Withdrawal]:
     for operator in queue.operators():
         if operator.source == SOURCE and not queue.is_running(operator.id):
             yield Withdrawal(operator.id, Reason.FEATURE_OFF, words)
@@ -218,6 +228,9 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
         return Verdict(State.BLOCKED, reason, f"{error.code.value}: {error.message}")
     if made.settling:
         return Verdict(State.WAITING, Reason.SETTLING, f"{made.wanted.action.value} waits: {made.settling}")
+    flapping = next((n for n in made.wanted.notes if n.startswith(FLAPPING)), "")
+    if flapping and made.plan.action is Action.NONE:
+        return Verdict(State.WAITING, Reason.BACK_OFF, flapping)
     held = next((n for n in made.wanted.notes if n.startswith("removal blocked")), "")
     if held:
         return Verdict(State.BLOCKED, Reason.REMOVAL_BLOCKED, held, "mooring fleet confirm-removal")
@@ -226,7 +239,7 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
         return Verdict(State.BLOCKED, Reason.UNMET, listed(short))
     only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
     if only and made.plan.action in {Action.NONE, Action.TAINT}:
-        remedy = "ask for three (control-plane-count: 3): mooring fleet set-constraints constraints.yml"
+        remedy = "ask for three (control-plane-count: 3): mooring fleet set constraints constraints.yml"
         return Verdict(State.BLOCKED, Reason.QUORUM, only, remedy)
     if made.plan.action is not Action.NONE:
         return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")

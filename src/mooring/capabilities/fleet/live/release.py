@@ -22,8 +22,9 @@ from mooring.capabilities.fleet.planner.files.template import Template
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
 from mooring.capabilities.fleet.planner.plan import Assignment, ClusterPlan
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.core.model import subjects
 from mooring.core.model.machine import Machine
-from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason
 
 SOURCE: Final = "fleet"
@@ -150,16 +151,28 @@ def _member(assignment: Assignment, *, tainted: bool) -> Member:
 
 
 def write_released(template: Template, members: Iterable[Member], machines: Mapping[str, Machine]) -> dict[str, Any]:
-    """cluster.yml of the stored members."""
+    """cluster.yml of the stored members. `machines`: as they are stored beside them."""
     renderer = Renderer(template)
     nodes = []
     for m in members:
         machine = machines.get(m.address)
-        if machine is None:
+        if machine is None or not (m.control_plane or template.for_worker(machine.role)):
             nodes.append(renderer.vanished(m.address, control_plane=m.control_plane, kept=None))
         else:
             nodes.append(renderer.node(machine, control_plane=m.control_plane, state_taint=m.state_taint))
     return with_nodes(template, nodes)
+
+
+class ChangeControlPlane(Payload, frozen=True, gc=False, kw_only=True):
+    """Addresses of who joins and who leaves the control plane; "": nobody."""
+
+    incoming: str
+    outgoing: str
+
+
+def control_plane_change(operator: Operator) -> ChangeControlPlane:
+    assert isinstance(operator.payload, ChangeControlPlane)
+    return operator.payload
 
 
 def proposals(members: tuple[Member, ...], plan: ClusterPlan, machines: Mapping[str, Machine]) -> Iterator[Operator]:
@@ -174,16 +187,16 @@ def proposals(members: tuple[Member, ...], plan: ClusterPlan, machines: Mapping[
             id="",
             source=SOURCE,
             kind=CHANGE_CONTROL_PLANE,
-            subject=f"machine/{serials.get(who) or who}",
-            claims=tuple(f"machine/{serials.get(a) or a}" for a in (change.outgoing, change.incoming) if a),
+            subject=subjects.machine(serials.get(who) or who),
+            claims=tuple(subjects.machine(serials.get(a) or a) for a in (change.outgoing, change.incoming) if a),
             steps=_STORE_STEPS,
             phases=({CONTROL_PLANE_TARGET: 1},),
             reason=Reason.REPAIR if change.outgoing and change.incoming else Reason.ASKED,
             detail="; ".join(why[a] for a in (change.outgoing, change.incoming) if a in why),
-            args={"incoming": change.incoming, "outgoing": change.outgoing},
+            payload=ChangeControlPlane(incoming=change.incoming, outgoing=change.outgoing),
         )
     for machine in to_empty(members, plan, machines):
-        subject = f"machine/{machine.serial}"
+        subject = subjects.machine(machine.serial)
         yield Operator(
             id="",
             source=SOURCE,
@@ -194,5 +207,5 @@ def proposals(members: tuple[Member, ...], plan: ClusterPlan, machines: Mapping[
             phases=({FLEET_TARGET: 1},),
             reason=Reason.RETIRING,
             detail=why.get(machine.address, f"its machine is {machine.state.value}"),
-            args={"node": machine.address, "serial": machine.serial},
+            payload=Payload(node=machine.address, serial=machine.serial),
         )

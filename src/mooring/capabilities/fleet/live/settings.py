@@ -22,12 +22,14 @@ TEMPLATE: Final = "template.yml"
 CONSTRAINTS: Final = "constraints.yml"
 VARIABLES: Final = "variables.json"
 URL: Final = "url"
+#: A list of machines, where there is no registry.
+MACHINES: Final = "machines.yml"
 ENABLED: Final = "enabled"
 #: Addresses of vanished workers that a person has confirmed to be gone.
 CONFIRMED: Final = "confirmed-removals"
 #: `on` or `off`: whether CKE's own sabakan integration is on, as the administrator says.
 CKE_INTEGRATION: Final = "cke-integration"
-KEYS: Final = (TEMPLATE, CONSTRAINTS, VARIABLES, URL, ENABLED, CONFIRMED, CKE_INTEGRATION)
+KEYS: Final = (TEMPLATE, CONSTRAINTS, VARIABLES, URL, MACHINES, ENABLED, CONFIRMED, CKE_INTEGRATION)
 
 
 class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +42,14 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = False
     confirmed: frozenset[str] = frozenset()
     cke_integration: str = ""
-    #: Another query, another list of machines: changes when URL or variables do.
+    #: Another query, another list of machines: changes when URL, variables or the list in the settings do.
     query: str = ""
 
 
 def parse_settings(data: Mapping[str, str]) -> FleetSettings | PlanError:
     """Checks everything and reports the first problem. Unknown keys belong to other tools and are left alone."""
     if TEMPLATE not in data:
-        return PlanError(ErrorCode.INVALID_TEMPLATE, f"ConfigMap {NAME} has no {TEMPLATE}: mooring fleet set-template")
+        return PlanError(ErrorCode.INVALID_TEMPLATE, f"ConfigMap {NAME} has no {TEMPLATE}: mooring fleet set template")
     document = decode_document(data[TEMPLATE].encode(), TEMPLATE, ErrorCode.INVALID_TEMPLATE)
     template = document if isinstance(document, PlanError) else parse_template(document, TEMPLATE)
     if isinstance(template, PlanError):
@@ -78,7 +80,7 @@ def parse_settings(data: Mapping[str, str]) -> FleetSettings | PlanError:
         enabled=enabled == "true",
         confirmed=confirmed,
         cke_integration=said,
-        query=revision_of([data.get(URL, ""), variables]),
+        query=revision_of([data.get(URL, ""), variables, data.get(MACHINES, "")]),
     )
 
 

@@ -1,13 +1,16 @@
 """Has the last change settled, and what of the control plane is broken already?
 
-"While idle", as the design says: a pass changes something only when what the last one added is Ready, what it removed
-is gone, and no fleet operator runs. A machine that never comes up would hold everything up for ever, so that after
-`settle_timeout_s` the next change may come all the same.
+"While idle", as the design says, per concern (F9): the control plane changes only once its own last change is done,
+workers come once those that came are Ready, they leave once those that left are gone. A machine that never comes up
+would hold its concern up for ever, so that after `settle_timeout_s` the next change may come all the same.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 
-from mooring.capabilities.fleet.live.ledger import StoredCluster
+import msgspec
+
+from mooring.capabilities.fleet.live.ledger import Pending, StoredCluster
 from mooring.capabilities.fleet.live.release import CONTROL_PLANE_TARGET
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.explain import listed
@@ -40,20 +43,44 @@ def _claiming(world: WorldRead, addresses: Collection[str]) -> dict[str, list[No
     return others | named
 
 
-def unsettled(ledger: StoredCluster, nodes: Mapping[str, Node], now: float, timeout_s: float) -> str:
-    """What the last change still waits for, in words; "" when it has settled, or its time is over."""
+class Waits(msgspec.Struct, frozen=True):
+    """What is still to come or to go, in words, by concern; "": it has settled, or its time is over."""
+
+    control_plane: str = ""
+    joining: str = ""
+    leaving: str = ""
+    #: When the next time is over.
+    until: float = inf
+
+    def of_all(self) -> str:
+        return self.control_plane or self.joining or self.leaving
+
+
+def waits(ledger: StoredCluster, nodes: Mapping[str, Node], now: float, timeout_s: float) -> Waits:
     pending = ledger.pending
-    if now - pending.at >= timeout_s:
-        return ""
-    coming = [a for a in pending.added if a not in nodes or nodes[a].ready != "True"]
-    going = [a for a in pending.removed if a in nodes]
-    said = [f"{listed(coming)} not Ready yet"] if coming else []
-    said += [f"{listed(going)} not gone yet"] if going else []
-    return " and ".join(said)
+    if pending == Pending():
+        return Waits()
+    planes = {m.address for m in ledger.members if m.control_plane}
+    coming = {a: at for a, at in pending.added.items() if now - at < timeout_s and not is_ready(a, nodes)}
+    going = {a: at for a, at in pending.removed.items() if now - at < timeout_s and a in nodes}
+    was_plane = {a for a in going if is_control_plane(nodes[a])}
+    joining, leaving = sorted(coming.keys() - planes), sorted(going.keys() - was_plane)
+    said = [f"{listed(sorted(coming.keys() & planes))} not Ready yet"] if coming.keys() & planes else []
+    said += [f"{listed(sorted(was_plane))} not gone yet"] if was_plane else []
+    return Waits(
+        " and ".join(said),
+        f"{listed(joining)} not Ready yet" if joining else "",
+        f"{listed(leaving)} not gone yet" if leaving else "",
+        min((at + timeout_s for at in (*coming.values(), *going.values())), default=inf),
+    )
 
 
-def settles_at(ledger: StoredCluster, timeout_s: float) -> float:
-    return ledger.pending.at + timeout_s
+def is_ready(address: str, nodes: Mapping[str, Node]) -> bool:
+    return address in nodes and nodes[address].ready == "True"
+
+
+def is_control_plane(node: Node) -> bool:
+    return keys.CONTROL_PLANE_ROLE in node.labels or keys.MASTER_ROLE in node.labels
 
 
 def control_plane_facts(ledger: StoredCluster, nodes: Mapping[str, Node], all_nodes: Iterable[Node]) -> Iterator[Fact]:
@@ -69,7 +96,7 @@ def control_plane_facts(ledger: StoredCluster, nodes: Mapping[str, Node], all_no
     if not planes:
         return
     for node in all_nodes:
-        if keys.CONTROL_PLANE_ROLE not in node.labels and keys.MASTER_ROLE not in node.labels:
+        if not is_control_plane(node):
             continue
         if node.name not in planes and node.internal_ip not in planes:
             found = ledger.find(node.name) or ledger.find(node.internal_ip)

@@ -8,7 +8,7 @@ Nothing is scored or sorted until a choice needs it: a pass with nothing to do o
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from mooring.capabilities.fleet.planner.current import Member
@@ -27,11 +27,13 @@ _RETIRED: Final = MachineState.RETIRED
 class Draft:
     def __init__(self, view: FleetView) -> None:
         self.view = view
-        self.machines = {m.address: m for m in view.machines if m.address}
+        self.machines = {m.address: m for m in view.machines if m.address and not m.problem}
         self.notes = [*view.template.notes, *view.constraints.notes, *_left_out(view)]
         self.members: dict[str, Member] = {m.address: m for m in view.current.members} if view.current else {}
         self.control_planes = {a: None for a, m in self.members.items() if m.control_plane and not m.leaving}
         self.workers = {a: None for a, m in self.members.items() if not m.control_plane and not m.leaving}
+        #: Members whose row in the registry cannot be used: neither gone nor known, so they stay as they are.
+        self.doubtful = doubtful(self.members.values(), view.machines)
         #: address → what happened to it in this pass, in words.
         self.said: dict[str, str] = {}
         self._lives = Lives(view.now)
@@ -55,7 +57,7 @@ class Draft:
         return self._unused
 
     def vanished(self, addresses: dict[str, None]) -> list[str]:
-        return [a for a in addresses if a not in self.machines]
+        return [a for a in addresses if a not in self.machines and a not in self.doubtful]
 
     def assigned_control_planes(self) -> list[Machine]:
         return [self.machines[a] for a in self.control_planes if a in self.machines]
@@ -68,7 +70,8 @@ class Draft:
         return self._worker_machines
 
     def healthy_workers(self) -> int:
-        return self.worker_states().count(_HEALTHY)
+        """One whose row cannot be used counts: whether it is broken is not known."""
+        return self.worker_states().count(_HEALTHY) + sum(a in self.workers for a in self.doubtful)
 
     def worker_states(self) -> list[MachineState]:
         return [m.state for m in self.assigned_workers()]
@@ -301,9 +304,22 @@ def _by_rack(machine: Machine) -> Group:
 
 
 def _left_out(view: FleetView) -> Iterator[str]:
-    nameless = sorted(m.serial for m in view.machines if not m.address)
+    nameless = sorted(m.serial for m in view.machines if not m.address and not m.problem)
     if nameless:
         yield f"left out, no IPv4 address: {listed(nameless, 20)}"
+    wrong = sorted(f"{m.serial or m.address} ({m.problem})" for m in view.machines if m.problem)
+    if wrong:
+        yield f"left out, their rows in the registry cannot be used: {listed(wrong, 20)}"
+
+
+def doubtful(members: Iterable[Member], machines: Iterable[Machine]) -> frozenset[str]:
+    """Addresses of members that the registry lists, by serial or address, in a row that cannot be used."""
+    rows = [m for m in machines if m.problem or not m.address]
+    if not rows:
+        return frozenset()
+    good = {m.address for m in machines if m.address and not m.problem}
+    named = {name for m in rows for name in (m.serial, m.address) if name}
+    return frozenset(m.address for m in members if m.address not in good and {m.serial, m.address} & named)
 
 
 def verb_of(draft: Draft, address: str) -> Verb | None:

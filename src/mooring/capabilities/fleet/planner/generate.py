@@ -5,7 +5,7 @@ from collections import Counter
 from mooring.capabilities.fleet.planner.draft import Draft
 from mooring.capabilities.fleet.planner.explain import listed
 from mooring.capabilities.fleet.planner.files.constraints import CONTROL_PLANE_COUNT, MAXIMUM_WORKERS, MINIMUM_WORKERS
-from mooring.capabilities.fleet.planner.plan import Unmet, WhenShort
+from mooring.capabilities.fleet.planner.plan import Action, Unmet, WhenShort
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
 
 
@@ -15,7 +15,8 @@ def fill(draft: Draft) -> PlanError | None:
     A control plane comes from the unused machines, else from the workers as long as more than the minimum remain. What
     cannot be filled is an error under `fail`, and stays open under `proceed`.
     """
-    return fill_control_planes(draft) or fill_workers(draft)
+    waits = Action.INCREASE_CONTROL_PLANE in draft.view.skip
+    return (None if waits else fill_control_planes(draft)) or fill_workers(draft)
 
 
 def fill_control_planes(draft: Draft) -> PlanError | None:

@@ -6,7 +6,7 @@ from typing import Any
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import StateTaint
 from mooring.capabilities.fleet.planner.files.template import NodeTemplate, Template
-from mooring.core.model.machine import Machine
+from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.times import rfc3339
 
 
@@ -102,6 +102,28 @@ def _node(
     if template.extra:
         node.update(template.extra)
     return node
+
+
+def machine_of(node: Mapping[str, Any]) -> Machine | None:
+    """The machine that a node of cluster.yml was written from; None where it does not say enough."""
+    labels, annotations = node.get("labels"), node.get("annotations")
+    if not isinstance(labels, Mapping) or not isinstance(annotations, Mapping):
+        return None
+    rack, index = str(labels.get(keys.RACK, "")), str(labels.get(keys.INDEX_IN_RACK, "0"))
+    if not (rack.isdecimal() and index.isdecimal() and len(rack) < 10 and len(index) < 10):
+        return None
+    own = {k.removeprefix(keys.SABAKAN_PREFIX): str(v) for k, v in labels.items() if k.startswith(keys.SABAKAN_PREFIX)}
+    return Machine(
+        str(annotations.get(keys.SERIAL, "")),
+        str(node["address"]),
+        MachineState.HEALTHY,
+        int(rack),
+        int(index),
+        str(labels.get(keys.ROLE, "")),
+        own,
+        register_date=str(annotations.get(keys.REGISTER_DATE, "")),
+        retire_date=str(annotations.get(keys.RETIRE_DATE, "")),
+    )
 
 
 def with_nodes(template: Template, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Action(StrEnum):
     INCREASE_WORKERS = "increase-workers"
     DECREASE_WORKERS = "decrease-workers"
     TAINT = "taint"
+    #: Same places, and what the registry says of a member's machine (its labels, its rack) has changed.
+    UPDATE = "update"
 
 
 class Verb(StrEnum):
@@ -88,6 +90,12 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     #: workers in their place must not lower their share.
     confirmed_removals: frozenset[str] = frozenset()
     held_removals: frozenset[str] = frozenset()
+    #: Control planes that were replaced of late, and when; and how long one must have been broken while others of them
+    #: have come back (0: no matter).
+    replaced: Mapping[str, float] = MappingProxyType({})
+    replace_backoff_s: float = 0.0
+    #: Actions that wait for an earlier change: the others have their turn.
+    skip: frozenset[Action] = frozenset()
     #: The template has changed: keep the nodes, write them again.
     regenerate: bool = False
 

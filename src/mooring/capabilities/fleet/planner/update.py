@@ -22,7 +22,7 @@ from mooring.capabilities.fleet.planner.generate import (
 )
 from mooring.capabilities.fleet.planner.plan import Action, WhenShort
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
-from mooring.core.model.machine import MachineState
+from mooring.core.model.machine import Machine, MachineState
 
 #: A control plane in one of these is left alone: it works, or it is rebooting.
 _GOOD_STATES: Final = frozenset({MachineState.HEALTHY, MachineState.UPDATING, MachineState.UNINITIALIZED})
@@ -31,6 +31,8 @@ _RETIRED: Final = MachineState.RETIRED
 _GUARDED_WORKERS: Final = 4
 
 ONLY_ONE: Final = "the only control plane"
+FLAPPING: Final = "a control plane is replaced later"
+_HOUR_S: Final = 3600.0
 
 #: True: it changed the draft. A PlanError ends the pass.
 Outcome = bool | PlanError
@@ -41,6 +43,8 @@ def update(draft: Draft) -> tuple[Action, PlanError | None]:
     if refused:
         return Action.REMOVE_NON_EXISTENT if refused.code is ErrorCode.TOO_MANY_NON_EXISTENT else Action.NONE, refused
     for action, run in _ACTIONS.items():
+        if action in draft.view.skip:
+            continue
         outcome = run(draft)
         if isinstance(outcome, PlanError):
             return action, outcome
@@ -69,7 +73,7 @@ def _quorum_guard(draft: Draft) -> PlanError | None:
 
 def _remove_non_existent(draft: Draft) -> Outcome:
     workers = draft.vanished(draft.workers)
-    gone = draft.vanished(draft.control_planes)
+    gone = [a for a in draft.vanished(draft.control_planes) if not _flaps(draft, a, "it is not in the registry")]
     view, before = draft.view, len(draft.workers)
     doubted = [a for a in workers if a not in view.confirmed_removals]
     if not (before >= _GUARDED_WORKERS and len(doubted) * 2 > before):
@@ -134,12 +138,39 @@ def _replace_control_plane(draft: Draft) -> Outcome:
 
 def _first_bad(draft: Draft) -> tuple[str, str]:
     for m in draft.assigned_control_planes():
-        if m.state not in _GOOD_STATES:
-            return m.address, f"its machine is {m.state.value}"
         taint = draft.bad_taint(m.address)
-        if taint:
-            return m.address, f"its node carries the taint {taint}"
+        broken = m.state not in _GOOD_STATES
+        why = f"its machine is {m.state.value}" if broken else f"its node carries the taint {taint}" if taint else ""
+        if why and not _flaps(draft, m.address, why, m.state_since if broken else None):
+            return m.address, why
     return "", ""
+
+
+def _flaps(draft: Draft, address: str, why: str, since: float | None = None) -> bool:
+    """Back-off (F14): control planes that were replaced and came back soon say that "broken" means little just now. The
+    first is replaced at once; then one must have been broken for a while, and none is replaced twice in an hour."""
+    view = draft.view
+    recent = {a: at for a, at in view.replaced.items() if view.now - at < _HOUR_S}
+    came_back = [a for a, at in recent.items() if _is_back(draft.machines.get(a), at, view.replace_backoff_s)]
+    if not view.replace_backoff_s or not (came_back or address in recent):
+        return False
+    patience_s = min(view.replace_backoff_s * 2 ** max(0, len(came_back) - 1), _HOUR_S)
+    due = (max(recent.values()) if since is None else since) + patience_s
+    if address in recent:
+        due = max(due, recent[address] + _HOUR_S)
+    if due <= view.now:
+        return False
+    said = f"{address} in {(due - view.now) / 60:.0f} min, {why}; {listed(sorted(came_back)) or address} came back soon"
+    draft.notes.append(f"{FLAPPING}: {said}")
+    return True
+
+
+def _is_back(machine: Machine | None, replaced_at: float, within_s: float) -> bool:
+    return (
+        machine is not None
+        and machine.state is MachineState.HEALTHY
+        and 0 <= machine.state_since - replaced_at < within_s
+    )
 
 
 def _increase_workers(draft: Draft) -> Outcome:

@@ -11,6 +11,7 @@ from mooring.capabilities.handoff.members.operators import (
     KINDS,
     PD_EXPIRATION,
     leads,
+    member_payload,
     member_request,
     missing_members,
     operator_for,
@@ -20,13 +21,13 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import ALLOWED, DELETE_POD, Request
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Pod
-from mooring.core.model.decision import Fact, Verdict, Withdrawal
-from mooring.core.model.instructions import EmitEvent, Instruction, Patch
+from mooring.core.model.decision import PD_NOT_SEEN, Fact, Verdict, Withdrawal
+from mooring.core.model.instructions import EmitEvent, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, TidbCluster
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 
@@ -34,10 +35,10 @@ class MemberEvaluation:
     """What an evaluation of one TidbCluster finds about its PD and TiDB pods."""
 
     def __init__(
-        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float, yielding: Yielding
+        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: QueueRead, now: float, yielding: Yielding
     ) -> None:
         self.proposals: list[Operator] = []
-        self.instructions: list[Instruction] = []
+        self.instructions: list[HarmlessWrite] = []
         self.verdicts: list[Verdict] = []
         self.facts: list[Fact] = []
         self.withdrawals: list[Withdrawal] = []
@@ -64,9 +65,9 @@ class MemberEvaluation:
                 else:
                     self._consider(tc, pod, component, request, None if lost else view, lost)
             for operator in busy:
-                name = operator.args["pod"].partition("/")[2]
+                name = operator.payload.pod.partition("/")[2]
                 request_now = asked.get(name)
-                if request_now is None or request_now.value != operator.args["value"]:
+                if request_now is None or request_now.value != member_payload(operator).value:
                     text = "the request was withdrawn or has expired"
                     self.withdrawals.append(Withdrawal(operator.id, Reason.WITHDRAWN, text))
                 elif request_now.is_sooner_than(operator.deadline):
@@ -78,7 +79,7 @@ class MemberEvaluation:
         return bool(self.proposals or self.verdicts)
 
     def _consider(
-        self, tc: TidbCluster, pod: Pod, component: str, request: Request, view: PdView | None, lost: str
+        self, tc: TidbCluster, pod: Pod, component: str, request: Request, view: PdView | None, lost: Verdict | None
     ) -> None:
         if request.unknown:
             text = f"{request.key}={request.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}"
@@ -91,10 +92,8 @@ class MemberEvaluation:
                 self.proposals.append(operator_for(tc.key, pod, component, request))
             return
         if view is None:
-            detail = lost or "PD has not been looked at yet"
-            self.verdicts.append(
-                Verdict(State.WAITING, Reason.PD_UNREACHABLE, f"{pod.name}: {detail}", subject=subject)
-            )
+            why = lost or PD_NOT_SEEN
+            self.verdicts.append(msgspec.structs.replace(why, detail=f"{pod.name}: {why.detail}", subject=subject))
         elif leads(view, pod.name) and successor(view, pod.name) is None:
             self._blocked(pod, Reason.QUORUM, f"{pod.name} is the only PD member: its leadership has nowhere to go")
         elif request.value == DELETE_POD or leads(view, pod.name):
@@ -116,7 +115,7 @@ def _requests(pods: Mapping[str, Pod], component: str, policy: HandoffPolicy) ->
             yield pods[name], request
 
 
-def _ours(queue: Queue, pod: Pod) -> Operator | None:
+def _ours(queue: QueueRead, pod: Pod) -> Operator | None:
     holder = queue.holder(pod_subject(pod.key))
     return holder if holder is not None and holder.kind in KINDS else None
 

@@ -6,7 +6,8 @@
 
 `tidb.pingcap.com/pd-transfer-leader` and `tidb.pingcap.com/tidb-graceful-shutdown` take `none` and `delete-pod`; an
 unknown value acts as `none`. `none` on a PD pod only hands leadership on; on a TiDB pod there is nothing to do. A
-`mooring.dev/leaving` mark of fleet, mix or spot on a PD pod is the same request as `delete-pod`.
+`mooring.dev/leaving` mark of fleet, mix or spot on a PD pod is the same request as `delete-pod`, and so is
+`tidb.pingcap.com/restart`, with any value, on both.
 
 Room is the workload's: one member away at a time, and missing members take it as facts. Only the mark
 has to be undone: leadership that has moved may stay where it is.
@@ -18,7 +19,7 @@ from typing import Final
 
 from mooring.capabilities.drain.evict import node_cost
 from mooring.capabilities.drain.readiness import is_ready
-from mooring.capabilities.handoff.facts import pod_subject
+from mooring.capabilities.handoff.facts import counted, pod_subject
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import (
     ALLOWED,
@@ -29,10 +30,11 @@ from mooring.capabilities.handoff.requests import (
     leaving_request,
     printable_value,
 )
+from mooring.capabilities.handoff.requests import RESTART as ASKS_RESTART
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact, ReadBack, Recovered
 from mooring.core.model.marks import LEAVING, Mark, leaving
-from mooring.core.model.operator import NO_COST, Operator, Step, StepKind
+from mooring.core.model.operator import NO_COST, Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdMember, PdView, TidbCluster
 from mooring.core.world.read import WorldRead
@@ -53,6 +55,21 @@ _STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
     "tidb": (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY)),
 }
 SOURCE: Final = "handoff"
+
+
+class MemberPayload(Payload, frozen=True, gc=False, kw_only=True):
+    """One member of PD or TiDB."""
+
+    component: str
+    #: `none` or `delete-pod`.
+    value: str
+
+
+def member_payload(operator: Operator) -> MemberPayload:
+    assert isinstance(operator.payload, MemberPayload)
+    return operator.payload
+
+
 LOOK_S: Final = 2.0
 
 
@@ -61,6 +78,8 @@ def member_request(pod: Pod, component: str, policy: HandoffPolicy) -> Request |
     leaving = leaving_request(pod) if component == "pd" else None
     if leaving is not None and leaving.source != SOURCE:
         return leaving
+    if ASKS_RESTART in pod.annotations:
+        return Request(value=DELETE_POD, key=ASKS_RESTART, detail=f"annotation {ASKS_RESTART}")
     key = _KEYS[component]
     if policy.leaves_all or key not in pod.annotations:
         return None
@@ -78,6 +97,12 @@ def missing_members(
     tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None, world: WorldRead, now: float
 ) -> Iterator[Fact]:
     """Members that are not there, not Ready or, as PD says of its own, not well take the workload's room."""
+    return counted(workload_target(tc.key, component), _missing(tc, component, pods, view, world, now))
+
+
+def _missing(
+    tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None, world: WorldRead, now: float
+) -> Iterator[Fact]:
     wanted = tc.ordinals(component)
     names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in wanted]
     target = workload_target(tc.key, component)
@@ -123,15 +148,15 @@ def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: 
         deadline=request.deadline,
         reason=Reason.ASKED if request.deadline is None else Reason.DEADLINE,
         detail=request.detail,
-        args={
-            "cluster": str(cluster),
-            "pod": str(pod.key),
-            "uid": pod.uid,
-            "node": pod.node,
-            "component": component,
-            "value": request.value,
-            "workload": f"StatefulSet/{cluster.namespace}/{cluster.name}-{component}",
-        },
+        payload=MemberPayload(
+            cluster=str(cluster),
+            pod=str(pod.key),
+            node=pod.node,
+            workload=f"StatefulSet/{cluster.namespace}/{cluster.name}-{component}",
+            uid=pod.uid,
+            component=component,
+            value=request.value,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """What is next for the `restart-member` and `transfer-pd-leader` operators: the diagram is in `members`."""
 
 from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.request import put_mark, request_of, withdraw
 from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.handoff.members.operators import (
     LOOK_S,
@@ -8,18 +9,19 @@ from mooring.capabilities.handoff.members.operators import (
     TRANSFER,
     is_available,
     leads,
+    member_payload,
     member_request,
     missing_members,
     own_mark,
     successor,
 )
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import DELETE_POD, NONE
+from mooring.capabilities.handoff.requests import DELETE_POD, NONE, RESTART
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
-from mooring.core.model.instructions import DeletePod, Patch, TransferPdLeader
+from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import DeletePod, EmitEvent, Patch, TransferPdLeader
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, Mark, write_mark
+from mooring.core.model.marks import Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
@@ -27,22 +29,22 @@ from mooring.core.world.read import WorldRead
 
 
 def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
-    args = running.operator.args
-    namespace, _, name = args["pod"].partition("/")
-    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    payload = member_payload(running.operator)
+    namespace, _, name = payload.pod.partition("/")
+    cluster = Key(namespace, payload.cluster.partition("/")[2])
     tc, pod = world.tidb_cluster(cluster), world.pod(Key(namespace, name))
     delete = len(running.operator.steps) - 2
     if tc is None:
         return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {cluster} is gone"))
-    if pod is None or pod.uid != args["uid"] or pod.terminating:
+    if pod is None or pod.uid != payload.uid or pod.terminating:
         return _await(running, tc, pod, world, now)
-    request = member_request(pod, args["component"], policy)
-    if running.off or request is None or request.expired(now) or request.value != args["value"]:
+    request = member_request(pod, payload.component, policy)
+    if running.off or request is None or request.expired(now) or request.value != payload.value:
         return _give_up(running, pod)
     unsettled = _unsettled(tc)
     if unsettled:
         return _wait(running.step, Reason.SETTLING, unsettled, now)
-    if args["component"] == "pd":
+    if payload.component == "pd":
         before = _transfer_pd_leadership(running, world, cluster, pod, now)
         if before is not None:
             return before
@@ -56,14 +58,20 @@ def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffP
     if kept is not None:
         return NextStep(step=delete, waiting_on=kept, again_at=now + LOOK_S)
     # Room was checked at promotion; members that have gone away since are counted again.
-    pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
+    pods = {p.name: p for p in world.tidb_pods(cluster, payload.component)}
     view = None if world.pd_lost(cluster) else world.pd(cluster)
-    away = missing_members(tc, args["component"], pods, view, world, now)
+    away = missing_members(tc, payload.component, pods, view, world, now)
     missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
     if missing is not None:
         return _wait(delete, Reason.FACT, missing.detail, now)
-    if LEAVING not in pod.annotations:
+    # A mark that was copied from another pod tells the next leader nothing about this one.
+    if request_of(pod) is None:
         return NextStep(step=delete, instructions=(_mark(running, pod, now),))
+    if request.prepares:
+        ready = Verdict(State.WAITING, Reason.PREPARED, f"{name} leads nothing, and its eviction may take it")
+        notes = {"prepared_at": running.notes.get("prepared_at", now)}
+        refreshes = (PdRefresh(cluster, now + LOOK_S),)
+        return NextStep(step=delete, waiting_on=ready, notes=notes, refreshes=refreshes, again_at=now + LOOK_S)
     evict = DeletePod(key=pod.key, uid=pod.uid, why=f"{name} was asked to leave, and leads nothing")
     return NextStep(step=delete, instructions=(evict,))
 
@@ -75,7 +83,7 @@ def _transfer_pd_leadership(
     view, lost = world.pd(cluster), world.pd_lost(cluster)
     if lost or view is None:
         refreshes = (PdRefresh(cluster, now + LOOK_S),)
-        return _wait(0, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet", now, refreshes=refreshes)
+        return NextStep(step=0, waiting_on=lost or PD_NOT_SEEN, refreshes=refreshes, again_at=now + LOOK_S)
     if (world.pd_observed_at(cluster) or 0.0) <= max(running.promoted_at, running.acted_at):
         return NextStep(step=running.step, refreshes=(PdRefresh(cluster, now),))
     if not leads(view, pod.name):
@@ -89,9 +97,12 @@ def _transfer_pd_leadership(
 
 
 def _await(running: OperatorRecord, tc: TidbCluster, pod: Pod | None, world: WorldRead, now: float) -> NextStep:
-    name, component = running.operator.args["pod"].partition("/")[2], running.operator.args["component"]
+    payload = member_payload(running.operator)
+    name, component = payload.pod.partition("/")[2], payload.component
     last = len(running.operator.steps) - 1
-    new = pod is not None and pod.uid != running.operator.args["uid"] and not pod.terminating
+    new = pod is not None and pod.uid != payload.uid and not pod.terminating
+    if pod is not None and new and RESTART in pod.annotations:
+        return NextStep(step=last, instructions=_not_again(pod, component), again_at=now + LOOK_S)
     if pod is not None and new and is_available(pod, world, now):
         return NextStep(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
     wanted = tc.ordinals(component)
@@ -102,11 +113,19 @@ def _await(running: OperatorRecord, tc: TidbCluster, pod: Pod | None, world: Wor
     return _wait(last, Reason.POD_NOT_READY, f"{name} is not back yet", now)
 
 
+def _not_again(pod: Pod, component: str) -> tuple[Patch, EmitEvent]:
+    """Its template hands the request to every new pod: followed, it would be restarted for ever."""
+    patch = {"metadata": {"annotations": {RESTART: None}}}
+    words = f"it came with {RESTART} from its template; remove it there (spec.{component}.annotations)"
+    return (
+        Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="it has just been restarted"),
+        EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.MISCONFIGURED, message=words, warning=True),
+    )
+
+
 def _give_up(running: OperatorRecord, pod: Pod, why: End | None = None) -> NextStep:
     if own_mark(pod) is not None:
-        patch = {"metadata": {"annotations": {LEAVING: None}}}
-        clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
-        return NextStep(step=running.step, instructions=(clear,))
+        return NextStep(step=running.step, instructions=(withdraw(pod, f"{pod.name} may stay"),))
     if why is not None:
         return NextStep(step=running.step, end=why)
     if running.off:
@@ -128,8 +147,7 @@ def _mark(running: OperatorRecord, pod: Pod, now: float) -> Patch:
         value=DELETE_POD,
         deadline=operator.deadline,
     )
-    patch = {"metadata": {"annotations": {LEAVING: write_mark(mark)}}}
-    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"marks {pod.name} as leaving")
+    return put_mark(pod, mark, f"marks {pod.name} as leaving")
 
 
 def _wait(

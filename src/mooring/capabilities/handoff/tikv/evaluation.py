@@ -6,10 +6,25 @@ import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, stranded
 from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
-from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
+from mooring.capabilities.handoff.facts import (
+    first_of,
+    foreign_evictions,
+    held_lock,
+    lock_id,
+    members_away,
+    pd_name,
+    pod_subject,
+    store_target,
+)
 from mooring.capabilities.handoff.mark import clear_mark, marks_of, names_of_no_member
 from mooring.capabilities.handoff.members import operators as members
-from mooring.capabilities.handoff.operators import EVICT_LEADERS, eviction_for, eviction_operator, restart_for
+from mooring.capabilities.handoff.operators import (
+    EVICT_LEADERS,
+    eviction_for,
+    eviction_operator,
+    restart_for,
+    tikv_payload,
+)
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import (
     ALLOWED,
@@ -20,19 +35,21 @@ from mooring.capabilities.handoff.requests import (
     request_of,
 )
 from mooring.capabilities.handoff.situation import other_evictions
-from mooring.capabilities.handoff.tikv.eviction_exits import TOLD, drop_requests
-from mooring.capabilities.handoff.tikv.proof import doubt
-from mooring.capabilities.handoff.tikv.restart import rolling
+from mooring.capabilities.handoff.tikv.eviction_exits import drop_requests
+from mooring.capabilities.handoff.tikv.log_backup import log_backup_behind
+from mooring.capabilities.handoff.tikv.proof import doubt, quorum_at_risk
+from mooring.capabilities.handoff.tikv.restart import another_pd, rolling
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Fact, Verdict, Withdrawal
-from mooring.core.model.instructions import EmitEvent, Instruction
+from mooring.core.model.decision import PD_NOT_SEEN, Fact, Verdict, Withdrawal
+from mooring.core.model.instructions import EmitEvent, HarmlessWrite
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import GAVE_UP, Mark
+from mooring.core.model.marks import GAVE_UP, PD_ENDPOINTS, Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
+from mooring.core.world.members import sharing_pd
 from mooring.core.world.read import WorldRead
 
 SOURCE = "handoff"
@@ -42,7 +59,7 @@ class TikvEvaluation:
     """What an evaluation of one TidbCluster finds about its TiKV pods."""
 
     def __init__(
-        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float, yielding: Yielding
+        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: QueueRead, now: float, yielding: Yielding
     ) -> None:
         self._yielding = yielding
         self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
@@ -50,12 +67,14 @@ class TikvEvaluation:
         self._pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
         self._marks = marks_of(tc) or {}
         self.proposals: list[Operator] = []
-        self.instructions: list[Instruction] = []
+        self.instructions: list[HarmlessWrite] = []
         self.verdicts: list[Verdict] = []
-        ours = {m.store_id for m in self._marks.values() if m.evicts}
+        #: Stores about to go away: their regions are counted with the next look.
+        self.leaving: list[int] = []
+        self._sharing = sharing_pd(world, tc.key)
         self.facts: list[Fact] = [
-            *members_away(tc, self._pods, self._view, now, policy.heartbeat_s),
-            *foreign_evictions(tc.key, self._view, ours, now, policy.young_pd_s),
+            *members_away(tc, self._pods, self._view, now, policy.heartbeat_s, self._sharing),
+            *self._facts_of_pd(),
         ]
         self.withdrawals: list[Withdrawal] = list(self._withdrawn())
         asked = list(self._asked())
@@ -66,6 +85,16 @@ class TikvEvaluation:
         self.proposals.extend(self._orphans(requests))
         self.instructions.extend(self._forgotten(requests))
         self.busy = bool(requests) or bool(self._marks)
+
+    def _facts_of_pd(self) -> Iterator[Fact]:
+        """What others do to this PD; of the clusters that share it the first tells."""
+        tc, policy = self._tc, self._policy
+        if tc.key != first_of(tc, self._sharing):
+            return
+        marks = [(Key(one.namespace, n), m) for one in self._sharing for n, m in (marks_of(one) or {}).items()]
+        evicts = {mark.store_id for _, mark in marks if mark.evicts}
+        yield from foreign_evictions(tc.key, self._view, evicts, self._now, policy.young_pd_s)
+        yield from held_lock(tc.key, self._view, {lock_id(pod, mark.pod_uid) for pod, mark in marks})
 
     @property
     def _view(self) -> PdView | None:
@@ -81,13 +110,13 @@ class TikvEvaluation:
             if request is not None:
                 yield pod, request
 
-    def _expired(self, asked: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
+    def _expired(self, asked: list[tuple[Pod, Request]]) -> Iterator[HarmlessWrite]:
         """Requests whose time passed before anything began; what runs takes its own annotations off when it ends."""
         cluster = self._tc.key
         for pod, request in asked:
             if not request.expired(self._now):
                 continue
-            store = self._seen.store_of(pod.name, cluster.namespace) if self._seen is not None else None
+            store = self._seen.store_of(self._tc, pod.name) if self._seen is not None else None
             claims = [pod_subject(pod.key), *([store_target(cluster, store.id)] if store is not None else [])]
             if not any(self._queue.holder(claim) is not None for claim in claims):
                 yield drop_requests(pod, self._policy)
@@ -101,7 +130,8 @@ class TikvEvaluation:
         answer = self._not_yet(pod, request, stuck) or self._next(pod, request, stuck)
         if isinstance(answer, Verdict):
             self.verdicts.append(msgspec.structs.replace(answer, subject=pod_subject(pod.key)))
-            if answer.reason in TOLD:
+            mark = self._marks.get(pod.name)
+            if answer.state is State.BLOCKED and (mark is None or mark.step != GAVE_UP):
                 self.instructions.append(_tell(pod, answer))
         elif answer is not None:
             self.proposals.append(answer)
@@ -122,14 +152,20 @@ class TikvEvaluation:
             if yields is not None:
                 return yields
         if self._view is None:
-            return Verdict(State.WAITING, Reason.PD_UNREACHABLE, self._lost or "PD has not been looked at yet")
+            return self._lost or PD_NOT_SEEN
         return None
 
     def _next(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Operator | Verdict | None:
         """The operator this request needs next, or the sentence that says why not yet."""
         view, cluster = self._view, self._tc.key
         assert view is not None
-        store = view.store_of(pod.name, pod.namespace)
+        if another_pd(self._tc, view):
+            remedy = f"check {PD_ENDPOINTS} and --pd"
+            return Verdict(State.BLOCKED, Reason.MISCONFIGURED, another_pd(self._tc, view), remedy)
+        claimants = view.claimants(self._tc, pod.name)
+        store = claimants[0] if len(claimants) == 1 else None
+        if claimants and store is None:
+            return _which_store(pod, claimants)
         if store is None:
             known = ", ".join(s.address for s in view.stores[:3]) or "none"
             detail = f"PD knows no store of {pod.name} (a store's address begins with its pod's name; it has {known})"
@@ -141,15 +177,23 @@ class TikvEvaluation:
         if nowhere is not None:
             return nowhere
         if not others_take_leaders(view, store.id):
-            others = other_evictions(self._tc, view, store.id)
+            others = other_evictions(self._tc, view, store.id, self._sharing)
             off = ", ".join(one.words for one in others)
             detail = f"the leaders of {pod.name} have nowhere to go: leaders are being taken off {off}"
             return Verdict(State.BLOCKED, Reason.ONE_STORE, detail, others[0].remedy)
+        if request.value == DELETE_POD:
+            self.leaving.append(store.id)
+            risk = quorum_at_risk(view, store.id, pod)
+            if risk is not None and request.may_wait:
+                return risk
+        behind = log_backup_behind(self._tc, self._policy, self._now) if request.value == DELETE_POD else None
+        if behind is not None and request.may_wait:
+            return behind
         if rolling(self._tc) and request.value == DELETE_POD and request.may_wait:
             return Verdict(State.WAITING, Reason.SETTLING, rolling(self._tc))
         if store.state != "Up":
             return Verdict(State.WAITING, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
-        return eviction_for(cluster, pod, request, store.id)
+        return eviction_for(cluster, pod, request, store.id, pd_name(cluster, view))
 
     def _after_eviction(
         self, live: Operator, pod: Pod, request: Request, stuck: StuckVolume | None, store: Store
@@ -159,20 +203,27 @@ class TikvEvaluation:
         assert view is not None
         if request.value != DELETE_POD or not _proven(self._queue, live):
             return None
-        if live.args["value"] != request.value:
+        if tikv_payload(live).value != request.value:
             return None  # begun for another request: it ends, and takes its scheduler with it
         if doubt(view, store.id, self._now, self._policy) is not None:
             return None
+        self.leaving.append(store.id)
+        risk = quorum_at_risk(view, store.id, pod)
+        if risk is not None:
+            return msgspec.structs.replace(risk, detail=f"{pod.name} is empty; {risk.detail}")
+        behind = log_backup_behind(self._tc, self._policy, self._now) if request.may_wait else None
+        if behind is not None:
+            return msgspec.structs.replace(behind, detail=f"{pod.name} is empty; {behind.detail}")
         if rolling(self._tc):
             return Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} is empty; {rolling(self._tc)}")
         if stuck is not None:
             detail = f"{pod.name} is empty, and {stuck.detail}"
             return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, detail, stuck.remedy)
-        return restart_for(self._tc.key, pod, request, store)
+        return restart_for(self._tc.key, pod, request, store, pd_name(self._tc.key, view))
 
     def _withdrawn(self) -> Iterator[Withdrawal]:
         """Operators that still wait although their request is gone."""
-        if not self._queue.records.by_claim:
+        if next(self._queue.operators(), None) is None:
             return
         cluster, stores = self._tc.key, self._seen.stores if self._seen is not None else ()
         claims = [store_target(cluster, s.id) for s in stores]
@@ -182,14 +233,15 @@ class TikvEvaluation:
                 continue
             if operator.reason == Reason.SWEPT:
                 continue
-            pod = self._pods.get(operator.args["pod"].partition("/")[2])
-            if pod is None or pod.uid != operator.args["uid"]:
+            payload = tikv_payload(operator)
+            pod = self._pods.get(payload.pod.partition("/")[2])
+            if pod is None or pod.uid != payload.uid:
                 yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "the pod that was asked about is gone")
                 continue
             request = self._request_of(pod)
             if request is None or request.expired(self._now):
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, "the annotation was removed or has expired")
-            elif request.value != operator.args["value"]:
+            elif request.value != payload.value:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the request changed to {request.value}")
             elif request.is_sooner_than(operator.deadline):
                 yield Withdrawal(
@@ -204,10 +256,17 @@ class TikvEvaluation:
                 continue
             detail = f"the mark of {name} belongs to no running operator"
             yield eviction_operator(
-                cluster, name, mark.pod_uid, mark.store_id, mark.value, "mark", detail, reason=Reason.SWEPT
+                cluster,
+                name,
+                mark.pod_uid,
+                mark.store_id,
+                mark.value,
+                detail,
+                pd_name(cluster, self._seen),
+                reason=Reason.SWEPT,
             )
 
-    def _forgotten(self, requests: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
+    def _forgotten(self, requests: list[tuple[Pod, Request]]) -> Iterator[HarmlessWrite]:
         """A record of something given up is dropped once its pod or its request is another; what is about no member of
         this cluster is dropped at once."""
         marks = self._marks
@@ -221,18 +280,28 @@ class TikvEvaluation:
                 return
 
 
+def _which_store(pod: Pod, claimants: tuple[Store, ...]) -> Verdict:
+    """Several stores may be this pod's: a hand-over could take the leaders off another cluster's."""
+    named = ", ".join(f"store {s.id} at {s.address}" for s in claimants[:3])
+    detail = f"it cannot be told which store is that of {pod.name}: {named}"
+    remedy = (
+        f"compare spec.clusterDomain and status.tikv.stores of the TidbCluster in {pod.namespace} with pd-ctl store"
+    )
+    return Verdict(State.BLOCKED, Reason.STORE_UNKNOWN, detail, remedy)
+
+
 def _tidb_operator_evicts(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
     """tidb-operator evicts it. An entry of it without a request, and that PD does not have, was left behind."""
     if pod.name not in tc.operator_evict_leader:
         return False
     if view is None or EVICT_LEADER in pod.annotations or EVICT_LEADER_FOR_RESIZE in pod.annotations:
         return True
-    store, mark = view.store_of(pod.name, pod.namespace), marks.get(pod.name)
+    store, mark = view.store_of(tc, pod.name), marks.get(pod.name)
     ours = mark is not None and mark.evicts
     return store is None or view.evicting is None or (store.id in view.evicting and not ours)
 
 
-def _proven(queue: Queue, live: Operator) -> bool:
+def _proven(queue: QueueRead, live: Operator) -> bool:
     """Held empty: its phase has fallen to what it keeps until the end."""
     return live.kind == EVICT_LEADERS and queue.is_running(live.id) and (queue.phase(live.id) or 0) >= 1
 
@@ -242,7 +311,7 @@ def _was_given_up(mark: Mark, pod: Pod, request: Request) -> bool:
     return mark.step == GAVE_UP and mark.pod_uid == pod.uid and mark.value == request.value and request.may_wait
 
 
-def _tell(pod: Pod, verdict: Verdict) -> Instruction:
+def _tell(pod: Pod, verdict: Verdict) -> HarmlessWrite:
     """What a person must do is reported as an Event on the pod."""
     text = f"{verdict.detail}; {verdict.remedy}" if verdict.remedy else verdict.detail
     return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)

@@ -22,8 +22,9 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
-from mooring.capabilities.handoff.mark import put_mark
-from mooring.capabilities.handoff.operators import EVICT, HOLD
+from mooring.capabilities.handoff.facts import evicting_target
+from mooring.capabilities.handoff.mark import marks_of, put_mark
+from mooring.capabilities.handoff.operators import EVICT, HOLD, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import (
@@ -34,11 +35,12 @@ from mooring.capabilities.handoff.situation import (
     observe,
     other_evictions,
     pd_wait,
+    release_lock,
 )
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import absent_at, again, doubt, prove
-from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.capabilities.handoff.tikv.proof import absent_at, again, doubt, prove, quorum_at_risk
+from mooring.core.model.decision import PD_NOT_SEEN, PD_NOT_SURE, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
@@ -66,15 +68,17 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return _unreadable(here)
     if here.mark is not None and not here.never_added:
         here.notes["not_ours" if here.not_ours else "ours"] = 1.0
+    if here.holds_lock and not here.restarting and not _expects_pod(here):
+        return release_lock(here, here.running.step)
     end = reason_to_end(here)
     if end is not None:
         return leave(here, end)
     if _expects_pod(here):
         return _await_pod(here, world)
     if here.lost or here.look is None or here.view is None:
-        return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD has not been looked at yet")
+        return pd_wait(here, here.lost or PD_NOT_SEEN)
     if here.view.evicting is None:
-        return pd_wait(here, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
+        return pd_wait(here, PD_NOT_SURE)
     if here.mark is None:
         if here.seen_at < here.running.promoted_at - FRESH_S:
             # Read now which evictions are there before ours: the last look may be older than a person's pd-ctl command.
@@ -102,11 +106,18 @@ def _record(here: Situation, look: PdLook) -> NextStep:
     operator = here.running.operator
     if here.pod is None or here.request is None:
         # Its restart has been released, and the mark was taken away together with the request: that one ends first.
-        return pd_wait(here, Reason.WITHDRAWN, "the mark and the request are gone")
-    others = [name for name, m in (here.marks or {}).items() if name != here.name and _holds_eviction(m)]
-    if others and operator.phases[0].get(f"evicting/{here.cluster}"):
+        return pd_wait(here, Verdict(State.WAITING, Reason.WITHDRAWN, "the mark and the request are gone"))
+    others = [
+        name
+        for tc in here.sharing or (here.tc,)
+        for name, mark in (marks_of(tc) or {}).items()
+        if (tc.key, name) != (here.cluster, here.name) and _holds_eviction(mark)
+    ]
+    if others and operator.phases[0].get(evicting_target(tikv_payload(operator).pd)):
         # Written by another replica while two acted as leader: its mark is on the object that both must swap.
-        return pd_wait(here, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
+        return pd_wait(
+            here, Verdict(State.WAITING, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
+        )
     there = here.store_id in (look.view.evicting or ())
     again_at = None if there else absent_at(look, here.policy)
     if again_at is not None:
@@ -126,6 +137,7 @@ def _record(here: Situation, look: PdLook) -> NextStep:
         deadline=operator.deadline,
         before=THEIRS if there and "added" not in here.notes else {},
         pd=look.view.life,
+        pd_id=str(look.view.cluster_id or ""),
     )
     here.notes[marked_at(mark.since)] = 1.0
     then = (
@@ -171,6 +183,7 @@ def _add(here: Situation, look: PdLook, step: int, why: str) -> NextStep:
         swap = _owned(here, {}, "the scheduler that was there before is gone")
         return NextStep(step=step, phase=phase, instructions=(swap,))
     here.notes["added"] = 1.0
+    here.notes.pop("removed_at", None)  # that was the one before: this one is to be removed again
     add = AddEvictLeader(cluster=here.cluster, store_id=here.store_id, why=why)
     return NextStep(step=step, phase=phase, instructions=(add,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
 
@@ -190,7 +203,7 @@ def _watch_leaders(here: Situation, look: PdLook) -> NextStep:
     if doubted is not None:
         notes.pop("zero_at", None)
         if doubted.leaders is None:
-            return pd_wait(here, doubted.reason, doubted.detail)
+            return pd_wait(here, Verdict(State.WAITING, doubted.reason, doubted.detail))
         note_leaders(notes, doubted.leaders, here.seen_at)
         pace = pace_of(notes)
         return NextStep(
@@ -218,7 +231,7 @@ def _stuck(here: Situation, view: PdView, pace: Pace) -> Verdict:
     # A person who asked gives up when the time is over; who has to empty a node must be told.
     must_leave = here.request is not None and not here.request.may_wait
     state = State.BLOCKED if must_leave and (pace.still_s or 0.0) >= KEPT_S else State.WAITING
-    also = ", ".join(one.words for one in other_evictions(here.tc, view, here.store_id))
+    also = ", ".join(one.words for one in other_evictions(here.tc, view, here.store_id, here.sharing))
     detail = f"{pace.stuck}; leaders are taken off {also}, too" if also else pace.stuck
     return Verdict(state, Reason.LEADERS_LEFT, detail, LOOK_AT_LEADERS)
 
@@ -233,7 +246,16 @@ def _hold(here: Situation) -> NextStep:
         phase=1,
         progress="empty, leaders kept off",
         refreshes=(PdRefresh(here.cluster, here.now + every),),
+        waiting_on=_kept_by_regions(here) if waits_for_restart and not here.restarting else None,
     )
+
+
+def _kept_by_regions(here: Situation) -> Verdict | None:
+    """Regions need this store for their quorum, and a person has to act: who empties its node must hear of it."""
+    if here.view is None or here.pod is None:
+        return None
+    risk = quorum_at_risk(here.view, here.store_id, here.pod)
+    return risk if risk is not None and risk.state is State.BLOCKED else None
 
 
 def _hold_for_volume(here: Situation) -> NextStep:

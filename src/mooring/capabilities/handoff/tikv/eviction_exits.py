@@ -4,22 +4,29 @@ import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
 from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
-from mooring.capabilities.handoff.operators import END
+from mooring.capabilities.handoff.operators import END, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
-from mooring.capabilities.handoff.situation import FROM_MARKS, Situation, is_back, other_evictions, pd_wait
-from mooring.capabilities.handoff.tikv.proof import absent_at
+from mooring.capabilities.handoff.situation import (
+    FROM_MARKS,
+    Situation,
+    is_back,
+    other_evictions,
+    pd_wait,
+    release_lock,
+)
+from mooring.capabilities.handoff.tikv.proof import absent_at, quorum_at_risk
 from mooring.core.model.cluster import Pod
-from mooring.core.model.decision import End, NextStep, PdRefresh
-from mooring.core.model.instructions import EmitEvent, Instruction, Patch, RemoveEvictLeader
+from mooring.core.model.decision import PD_NOT_SURE, End, NextStep, PdRefresh
+from mooring.core.model.instructions import EmitEvent, Instruction, Patch, ReleasePdLock, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP
-from mooring.core.model.reasons import Reason
+from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, TidbCluster
 
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
 #: Reasons that only a person ends. The evaluation that finds them reports them, for as long as they hold.
-TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
+TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME, Reason.QUORUM})
 
 
 def reason_to_end(here: Situation) -> End | None:
@@ -45,18 +52,23 @@ def reason_to_end(here: Situation) -> End | None:
         return End(Reason.WITHDRAWN, "the annotation was removed")
     if here.request.expired(here.now):
         return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")
-    if here.request.value != here.running.operator.args["value"]:
+    if here.request.value != tikv_payload(here.running.operator).value:
         return End(Reason.WITHDRAWN, f"the request changed to {here.request.value}")
     if here.stuck is not None and here.request.may_wait:
         return End(Reason.LOCAL_VOLUME, f"the leaders may stay: {here.stuck.detail}")
     if here.view is not None and not here.lost:
         store = here.store
+        if len(here.view.claimants(here.tc, here.name)) > 1:
+            return End(Reason.STORE_CHANGED, f"it cannot be told any more which store is that of {here.name}")
         if store is not None and store.id != here.store_id:
             return End(Reason.STORE_CHANGED, f"{here.name} is store {store.id} now, was {here.store_id}")
         kept = stranded(here.view, store, here.name) if store is not None else None
         if kept is not None or not others_up(here.view, here.store_id):
             why = kept.detail if kept is not None else "no other store is Up"
             return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {why}")
+        risk = quorum_at_risk(here.view, here.store_id, pod) if here.request.value == DELETE_POD else None
+        if risk is not None and risk.state is State.BLOCKED and here.request.may_wait:
+            return End(Reason.QUORUM, f"the leaders of {here.name} may stay: {risk.detail}")
         nowhere = _nowhere_to_go(here, here.view)
         if nowhere:
             return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {nowhere}")
@@ -78,7 +90,7 @@ def _nowhere_to_go(here: Situation, view: PdView) -> str:
     store = here.store
     if others_take_leaders(view, here.store_id) or (here.mark is not None and store is not None and not store.leads):
         return ""
-    others = other_evictions(here.tc, view, here.store_id)
+    others = other_evictions(here.tc, view, here.store_id, here.sharing)
     if here.mark is not None:
         empty = store is None or store.leader_count == 0
         rivals = [one.store.id for one in others if not one.remedy and one.store.leader_count]
@@ -97,18 +109,23 @@ def leave(here: Situation, end: End) -> NextStep:
     if here.tc is None:
         return _leave_deleted_cluster(here, end)
     if here.lost or here.look is None or view is None or view.evicting is None:
-        return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD cannot say which stores it evicts")
+        return pd_wait(here, here.lost or PD_NOT_SURE)
+    if here.holds_lock:
+        return release_lock(here, END)
     if not here.not_ours and not here.never_added:
         if here.seen_at <= max(here.running.acted_at, here.running.promoted_at):
             return NextStep(step=END, refreshes=(PdRefresh(here.cluster, here.now),))
-        if here.store_id in view.evicting:
+        # One that is listed after our DELETE was answered is another client's, not ours to remove (E3).
+        answered = 0.0 < here.notes.get("removed_at", 0.0) <= here.running.acted_at
+        if here.store_id in view.evicting and not answered:
+            here.notes["removed_at"] = here.now
             remove = RemoveEvictLeader(
                 cluster=here.cluster,
                 store_id=here.store_id,
                 why=f"lets leaders return to store {here.store_id}",
             )
             return NextStep(step=END, instructions=(remove,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
-        again_at = absent_at(here.look, here.policy)
+        again_at = None if answered else absent_at(here.look, here.policy)
         if again_at is not None:
             return NextStep(step=END, refreshes=(PdRefresh(here.cluster, again_at),))
     here.notes.pop("added", None)
@@ -148,7 +165,8 @@ def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
         return NextStep(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
     here.notes["tries"], here.notes["tried_at"] = tries + 1, here.now
     remove = RemoveEvictLeader(cluster=here.cluster, store_id=here.store_id, why="the cluster is gone")
-    return NextStep(step=END, instructions=(remove,))
+    release = ReleasePdLock(cluster=here.cluster, lock_id=here.lock_id, why="the cluster is gone")
+    return NextStep(step=END, instructions=(release, remove) if here.holds_lock else (remove,))
 
 
 def drop_requests(pod: Pod, policy: HandoffPolicy) -> Patch:

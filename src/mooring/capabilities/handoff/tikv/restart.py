@@ -9,27 +9,35 @@ The proof is made again, on looks at PD that began after the release: PD may hav
 eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
 """
 
+from typing import Final
+
 import msgspec
 
-from mooring.capabilities.handoff.facts import members_away
+from mooring.capabilities.handoff.facts import held_lock, members_away
 from mooring.capabilities.handoff.mark import put_mark
-from mooring.capabilities.handoff.operators import AWAIT, DELETE
+from mooring.capabilities.handoff.operators import AWAIT, DELETE, DELETING
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
-from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
-from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove
-from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
-from mooring.core.model.instructions import DeletePod, EmitEvent
+from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, release_lock
+from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove, quorum_at_risk
+from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import DeletePod, EmitEvent, HoldPdLock
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.read import PdLook, WorldRead
+
+#: How often PD is looked at while the store is empty and waits for an eviction: no older proof lets its pod go.
+PREPARED_LOOK_S: Final = 2.0
 
 
 def next_restart_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
     here = observe(running, world, policy, now)
-    return msgspec.structs.replace(_next(here, world), notes=here.notes)
+    answer = _next(here, world)
+    if answer.end is not None and here.holds_lock:
+        answer = release_lock(here, answer.step)
+    return msgspec.structs.replace(answer, notes=here.notes)
 
 
 def _next(here: Situation, world: WorldRead) -> NextStep:
@@ -48,20 +56,34 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         # Ended, not blocked: a restart that waits for a person would make every other member's wait, too.
         return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {here.stuck.detail}"))
     if here.lost or here.look is None:
-        return _wait(here, here.lost or "PD has not been looked at yet")
+        return _wait(here, here.lost or PD_NOT_SEEN)
     if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
-        return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
+        return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now, (here.store_id,)),))
     view, mark = here.look.view, here.mark
     if mark is None:
         return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
+    if here.store is None or here.store.id != here.store_id:
+        why = f"it cannot be told any more that store {here.store_id} is that of {here.name}"
+        return NextStep(step=DELETE, end=End(Reason.STORE_CHANGED, f"not deleted: {why}"))
+    if another_pd(here.tc, view):
+        return NextStep(step=DELETE, end=End(Reason.MISCONFIGURED, f"not deleted: {another_pd(here.tc, view)}"))
     unproven = _unproven(here, here.look, mark)
     if unproven is not None:
         return unproven
+    risk = quorum_at_risk(view, here.store_id, pod)
+    if risk is not None and risk.state is State.WAITING:
+        again = PdRefresh(here.cluster, here.now, (here.store_id,))
+        return NextStep(step=DELETE, progress=risk.detail, refreshes=(again,))
+    if risk is not None:
+        return NextStep(step=DELETE, end=End(Reason.QUORUM, f"not deleted: {risk.detail}"))
     if rolling(here.tc):
         return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
     # Room was checked at promotion, some looks ago.
     pods = {p.name: p for p in world.tidb_pods(here.cluster, "tikv")}
-    away = members_away(here.tc, pods, view, here.now, here.policy.heartbeat_s)
+    away = [
+        *members_away(here.tc, pods, view, here.now, here.policy.heartbeat_s, here.sharing),
+        *held_lock(here.cluster, view, {here.lock_id}),
+    ]
     missing = next((fact for fact in away if fact.subject != here.running.operator.subject), None)
     if missing is not None:
         return NextStep(step=DELETE, end=End(Reason.FACT, f"not deleted: {missing.detail}"))
@@ -70,8 +92,20 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return NextStep(
             step=DELETE,
             instructions=(put_mark(here.tc, here.marks or {}, here.name, begun, "marks the deletion"),),
-            refreshes=(PdRefresh(here.cluster, here.now),),
+            refreshes=(PdRefresh(here.cluster, here.now, (here.store_id,)),),
         )
+    if view.lockable and not here.holds_lock:
+        # Other Kubernetes clusters may have stores in this PD, and a Mooring of their own.
+        words = f"Mooring restarts {pod.key} ({here.running.operator.detail})"
+        why = f"nobody else restarts a store of this PD while {here.name} is away"
+        hold = HoldPdLock(cluster=here.cluster, lock_id=here.lock_id, description=words, why=why)
+        return NextStep(
+            step=DELETE, instructions=(hold,), refreshes=(PdRefresh(here.cluster, here.now, (here.store_id,)),)
+        )
+    if here.request.prepares:
+        here.notes.setdefault("prepared_at", here.now)
+        ready = Verdict(State.WAITING, Reason.PREPARED, f"{here.name} leads nothing, and its eviction may take it")
+        return NextStep(step=DELETE, waiting_on=ready, refreshes=(PdRefresh(here.cluster, here.now + PREPARED_LOOK_S),))
     # `evict=False`: a PodDisruptionBudget knows nothing of leaders; the rules above are stricter.
     delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its store is proven empty")
     text = f"deleted by Mooring ({here.running.operator.detail}): its store {here.store_id} is proven empty"
@@ -89,7 +123,7 @@ def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
         return NextStep(
             step=DELETE,
             progress=f"empty; {again(here.notes, proven_at, here.policy)}",
-            refreshes=(PdRefresh(here.cluster, proven_at),),
+            refreshes=(PdRefresh(here.cluster, proven_at, (here.store_id,)),),
         )
     restarted = elected_at(look.view, here.store_id, here.seen_at, here.policy)
     if restarted is None:
@@ -98,8 +132,15 @@ def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
     return NextStep(
         step=DELETE,
         progress=f"empty; waiting for elections after the start of store {other}",
-        refreshes=(PdRefresh(here.cluster, at),),
+        refreshes=(PdRefresh(here.cluster, at, (here.store_id,)),),
     )
+
+
+def another_pd(tc: TidbCluster, view: PdView) -> str:
+    """The PD that answers is not the one that tidb-operator sees there; "": it is, or one of them did not say."""
+    if not tc.pd_id or not view.cluster_id or tc.pd_id == view.cluster_id:
+        return ""
+    return f"the PD that answers has cluster id {view.cluster_id}, and that of {tc.key} is {tc.pd_id}"
 
 
 def rolling(tc: TidbCluster) -> str:
@@ -124,10 +165,10 @@ def _await(here: Situation, world: WorldRead) -> NextStep:
     )
 
 
-def _wait(here: Situation, detail: str) -> NextStep:
+def _wait(here: Situation, on: Verdict) -> NextStep:
     return NextStep(
         step=DELETE,
-        waiting_on=Verdict(State.WAITING, Reason.PD_UNREACHABLE, detail),
+        waiting_on=on,
         refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
         again_at=here.now + here.policy.recheck_s,
     )

@@ -34,7 +34,7 @@ class BookWrite(msgspec.Struct, frozen=True, gc=False):
     reservation: Reservation | None = None
 
 
-class _Kept(msgspec.Struct):
+class KeptLedger(msgspec.Struct):
     ledger: SlotLedger
     used_at: float
 
@@ -50,7 +50,7 @@ class SlotBook:
     def __init__(self, policy: MixPolicy | None = None) -> None:
         self.policy = policy or MixPolicy()
         self._reservations = Reservations()
-        self._ledgers: dict[str, _Kept] = {}
+        self._ledgers: dict[str, KeptLedger] = {}
         self._swept_at = 0.0
         #: When an API server last asked about a pod of a workload that is switched on.
         self.asked_at = 0.0
@@ -95,7 +95,7 @@ class SlotBook:
         self._sweep(now)
         kept = self._ledgers.get(owner_uid)
         if kept is None:
-            kept = self._ledgers[owner_uid] = _Kept(SlotLedger(), now)
+            kept = self._ledgers[owner_uid] = KeptLedger(SlotLedger(), now)
             for pod in world.pods_owned_by(owner_uid):
                 kept.ledger.put_pod(pod, world)
             for reservation in self._reservations.of(owner_uid):

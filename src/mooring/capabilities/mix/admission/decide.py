@@ -26,14 +26,15 @@ from mooring.capabilities.mix.labels import (
     AFFINITY,
     CONFLICT,
     DELETION_COST,
+    LEFT_OUT,
     RELAXED,
     RESERVATION,
     SLOT,
     Managed,
     Misconfigured,
-    management_of,
 )
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.schemes import Schemes
 from mooring.capabilities.mix.slots import Managing, NotOurs, NotSeen, managing, ordinal_slot
 from mooring.capabilities.mix.targets import Target
 from mooring.core.model.capacity import NodeClass
@@ -74,13 +75,12 @@ class MixAdmission:
     def __init__(self, policy: MixPolicy, book: SlotBook, namespace: str = "mooring-system") -> None:
         self.book = book
         self._memory = memory.key(namespace)
+        self._left_out = frozenset({namespace, LEFT_OUT})
         self.follow(policy)
 
     def follow(self, policy: MixPolicy) -> None:
         """Decide by this policy from now on."""
         self.policy = policy
-        self._default = policy.deployment_target
-        self._tolerations = policy.tolerations
 
     # ── One request ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +104,7 @@ class MixAdmission:
         if found.workload.namespace != request.namespace:
             # An owner's UID is no secret and can be forged; an owner owns pods of its own namespace only.
             return Decision(Reason.NOT_MANAGED)
-        management = management_of(found.workload, self._default)
+        management = self.policy.management_of(found.workload, self._left_out)
         if not isinstance(management, Managed):
             reason = Reason.MISCONFIGURED if isinstance(management, Misconfigured) else Reason.NOT_MANAGED
             return Decision(reason, str(management) if reason is Reason.MISCONFIGURED else "", workload=found.workload)
@@ -126,7 +126,7 @@ class MixAdmission:
         again = self.book.reservation((pod.metadata.annotations or {}).get(RESERVATION, ""))
         if again is not None and again.owner_uid == found.owner_uid:
             # Another webhook changed the pod after us: the same place again, and only what is missing of it.
-            return self._answer(pod, found, again)
+            return self._answer(pod, found, again, world)
         if found.stateful:
             name = request.name or pod.metadata.name
             ordinal = ordinal_slot(name, found.workload)
@@ -144,7 +144,7 @@ class MixAdmission:
         node_class = ledger.choose(slot, target, found.replicas)
         relaxed = node_class is NodeClass.ON_DEMAND and self._is_relaxed(found.workload, world, now)
         reservation = Reservation(token, found.owner_uid, slot, node_class, now, relaxed=relaxed)
-        decision = self._answer(pod, found, reservation)
+        decision = self._answer(pod, found, reservation, world)
         if decision.slot is not None and not request.dry_run:
             if found.stateful:
                 # There is only ever one pod of this name: an earlier answer for it came to nothing.
@@ -157,18 +157,18 @@ class MixAdmission:
         """On-demand was full not long ago: its on-demand pods prefer it instead of requiring it."""
         return memory.read(world.config_map(self._memory), workload.uid).relaxed_until > now
 
-    def _answer(self, pod: PodObject, found: Managing, place: Reservation) -> Decision:
-        rules, capacity, meta = pod.spec, self.policy.capacity, pod.metadata
+    def _answer(self, pod: PodObject, found: Managing, place: Reservation, world: WorldRead) -> Decision:
+        rules, schemes, meta = pod.spec, world.index(Schemes), pod.metadata
         on_demand = place.node_class is NodeClass.ON_DEMAND
         if on_demand and not place.relaxed:
-            bound = require(rules, capacity)
+            bound = require(rules, schemes.written)
             if isinstance(bound, AffinityConflict):
                 return _conflict(pod, found, bound)
             operations = bound
         else:
-            operations = prefer(rules, capacity, place.node_class)
+            operations = prefer(rules, schemes.written, place.node_class)
         if not on_demand or place.relaxed:
-            operations += tolerate(rules, self._tolerations)
+            operations += tolerate(rules, schemes.tolerations)
         annotations = {SLOT: str(place.slot), RESERVATION: place.token}
         if place.relaxed:
             annotations[RELAXED] = "true"

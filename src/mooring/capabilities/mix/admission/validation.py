@@ -5,13 +5,20 @@ was wrong before (it was created unchecked) may still be changed elsewhere, scal
 warning. Warnings stay under 120 characters where they can, since kubectl shows them on one line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.detach import RECREATE
-from mooring.capabilities.mix.admission.affinity import AffinityConflict, PodRules, require, stays_off_spot
+from mooring.capabilities.drain.request import RECREATE
+from mooring.capabilities.mix.admission.affinity import (
+    AffinityConflict,
+    PodRules,
+    Written,
+    require,
+    stays_off_spot,
+    written,
+)
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
 from mooring.capabilities.mix.wording import counted
@@ -20,6 +27,11 @@ from mooring.core.model.cluster import NO_LABELS
 from mooring.core.model.kinds import Kind
 
 _KNOWN: Final = (ENABLED, MODE, CUSTOM)
+
+
+NO_NARROWING: Final[Mapping[str, tuple[int, int]]] = {}
+#: Where nobody has seen a node yet.
+DESIGN: Final = written(CapacityRules())
 
 
 class WorkloadDraft(msgspec.Struct, frozen=True):
@@ -49,9 +61,11 @@ def judge(
     draft: WorkloadDraft,
     before: WorkloadDraft | None = None,
     deployment_default: Target = DEPLOYMENT_DEFAULT,
-    capacity: CapacityRules = CapacityRules(),
+    classes: Written = DESIGN,
+    narrow: Mapping[str, tuple[int, int]] = NO_NARROWING,
 ) -> Judgement:
-    """`before`: the workload as it stands, when this is a change."""
+    """`before`: the workload as it stands, when this is a change. `narrow`: topology key → how many domains on-demand
+    nodes have, of how many, where those are fewer."""
     management = read(draft.kind, draft.labels, draft.annotations, deployment_default)
     warnings = list(_misplaced(draft))
     if isinstance(management, Misconfigured):
@@ -63,7 +77,8 @@ def judge(
         warnings.append(f"{CUSTOM} is ignored: {MODE} is {mode or 'not set'}, not custom")
     if isinstance(management, Managed):
         warnings += _about(draft, management)
-        warnings += _contradictions(draft, management.target, capacity)
+        warnings += _contradictions(draft, management.target, classes)
+        warnings += _shrunk_spread(draft, management.target, narrow)
     return Judgement(warnings=tuple(warnings))
 
 
@@ -87,20 +102,31 @@ def _about(draft: WorkloadDraft, management: Managed) -> list[str]:
     return warnings
 
 
-def _contradictions(draft: WorkloadDraft, target: Target, capacity: CapacityRules) -> list[str]:
+def _contradictions(draft: WorkloadDraft, target: Target, classes: Written) -> list[str]:
     """A template whose own node rules leave no choice. It is allowed: the user's rules win, pod by pod."""
     floor = target.on_demand(draft.replicas)
     if floor:
-        bound = require(draft.rules, capacity)
+        bound = require(draft.rules, classes)
         if isinstance(bound, AffinityConflict):
             why = bound.why.partition(",")[0].replace("its ", "the template's ", 1)
             return [
                 f"{target} wants {floor} of {draft.replicas} replicas on on-demand, but {why}: they stay as they are"
             ]
-    if floor < draft.replicas and stays_off_spot(draft.rules, capacity):
+    if floor < draft.replicas and stays_off_spot(draft.rules, classes):
         spot = counted(draft.replicas - floor, "replica")
         return [f"{target} wants {spot} on spot, but the template's own node rules exclude spot nodes: they stay off"]
     return []
+
+
+def _shrunk_spread(draft: WorkloadDraft, target: Target, narrow: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """A spread counts only the domains that a pod may go to: those of on-demand nodes, for the pods of the floor."""
+    floor = target.on_demand(draft.replicas)
+    for one in draft.rules.topology_spread_constraints or () if floor > 1 else ():
+        key = one.get("topologyKey", "")
+        if key in narrow and one.get("nodeAffinityPolicy") != "Ignore":
+            few, all_ = narrow[key]
+            words = f"on-demand nodes are in {few} of {all_} domains"
+            yield f"spread over {key}: {words}, {floor} replicas spread over those"
 
 
 def _misplaced(draft: WorkloadDraft) -> list[str]:

@@ -3,8 +3,9 @@
 Every interrupted node is cordoned before a single pod moves, or replacements land on the next one to go.
 """
 
-from mooring.capabilities.mix.interruption.notices import NoticeSignal, mark_of, signal_of, unread
-from mooring.capabilities.mix.pace import InterruptionPolicy, NoticeKind, Sign
+from mooring.capabilities.drain.signals import NoticeKind, Sign, Signal
+from mooring.capabilities.mix.interruption.notices import has_soft_taint, mark_of, signs_on, unread
+from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.core.model.cluster import Node
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -20,29 +21,38 @@ class InterruptedNodes:
         self._policy = policy
         #: Nodes with a notice on them.
         self.names: set[str] = set()
-        #: Of those, the ones whose deadline is real.
+        #: Nodes that only may go.
+        self.likely: set[str] = set()
+        #: Of the first, the ones whose deadline is real.
         self.urgent: set[str] = set()
-        #: Of those, the ones that may still be given new pods.
+        #: Of the first, the ones that may still be given new pods.
         self.open: set[str] = set()
-        #: Nodes with a mark of ours, or with a notice that cannot be read: both are to be looked at.
+        #: Nodes with a mark or the soft taint of ours, or with a notice that cannot be read: both are to be looked at.
         self.marked: set[str] = set()
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
         name, node = trigger.key.name, trigger.new
-        for names in (self.names, self.urgent, self.open, self.marked):
+        for names in (self.names, self.likely, self.urgent, self.open, self.marked):
             names.discard(name)
         if not isinstance(node, Node):
             return
-        signal = _signal(node, self._policy, world)
-        if signal is not None:
+        signs = _signs(node, self._policy, world)
+        kinds = {one.kind for one in signs}
+        if kinds == {NoticeKind.RECOMMENDATION}:
+            self.likely.add(name)
+        elif kinds:
             self.names.add(name)
-            if signal.kind is NoticeKind.INTERRUPTION:
+            if NoticeKind.INTERRUPTION in kinds:
                 self.urgent.add(name)
             if not node.unschedulable:
                 self.open.add(name)
-        if node.annotations and (mark_of(node) is not None or unread(node, self._policy)):
+        if has_soft_taint(node) or (node.annotations and (mark_of(node) is not None or unread(node, self._policy))):
             self.marked.add(name)
+
+    def has(self, name: str) -> bool:
+        """A notice of any kind."""
+        return name in self.names or name in self.likely
 
     def advance(self) -> bool:
         return False
@@ -50,18 +60,20 @@ class InterruptedNodes:
 
 def has_notice(node: Node, policy: InterruptionPolicy, world: WorldRead) -> bool:
     """Of this row, which need not be the one that the world has now."""
-    return _signal(node, policy, world) is not None
+    return bool(_signs(node, policy, world))
 
 
-def _signal(node: Node, policy: InterruptionPolicy, world: WorldRead) -> NoticeSignal | None:
+def _signs(node: Node, policy: InterruptionPolicy, world: WorldRead) -> list[Signal]:
     if _is_quiet(node) and not any(detector.sign is Sign.LABEL for detector in policy.detectors):
-        return None
-    return signal_of(node, policy, world.rules.class_of(node.labels))
+        return []
+    return signs_on(node, policy, world.rules.class_of(node.labels))
 
 
 def is_remarkable(node: Node, policy: InterruptionPolicy, world: WorldRead) -> bool:
     """It has a notice, a mark of ours, or a notice that cannot be read."""
     if has_notice(node, policy, world):
+        return True
+    if has_soft_taint(node):
         return True
     return bool(node.annotations) and (mark_of(node) is not None or bool(unread(node, policy)))
 

@@ -6,37 +6,33 @@ below quorum before the last call; without one a pod at a time, as its budget al
 elsewhere. A TiKV or PD pod is not ours to delete: a request is written on it, and handoff takes its leaders off first.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import came_past
-from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
 from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.drain.request import DETACH, EVICT, ask, ask_sooner, can_detach, is_detached, request_of
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
-from mooring.capabilities.mix.labels import Managed, management_of
+from mooring.capabilities.mix.interruption.notices import Notice, mark_of
+from mooring.capabilities.mix.interruption.silence import SOURCE
+from mooring.capabilities.mix.labels import Managed
+from mooring.capabilities.mix.moves import move, notice_on, without_workload
 from mooring.capabilities.mix.pace import UnmanagedPods
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import Healths
-from mooring.capabilities.mix.rebalance.move import operator
-from mooring.capabilities.mix.rebalance.order import last_call
 from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.slots import class_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod, Workload
 from mooring.core.model.decision import Verdict, Withdrawal
-from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
+from mooring.core.model.instructions import HarmlessWrite
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 if TYPE_CHECKING:
@@ -53,18 +49,19 @@ _HANDOFF_OFF: Final = "mooring run --features handoff=true,mix=true"
 class Emptying:
     """Filled by `of`: what to propose, withdraw and write, and what keeps which pod."""
 
-    def __init__(self, mix: "Mix", world: WorldRead, queue: Queue, now: float, notice: Notice) -> None:
+    def __init__(self, mix: "Mix", world: WorldRead, queue: QueueRead, now: float, notice: Notice) -> None:
         self.mix = mix
         self.policy = mix.policy.interruption
         self.world = world
         self.queue = queue
         self.now = now
         self.notice = notice
+        self.time = notice_on(notice.node, notice.deadline, now, self.policy, world)
         self._seen: dict[str, Diagnosis] = {}
         self._stays = cache(self._has_no_mark)
         self.proposals: list[Operator] = []
         self.withdrawals: list[Withdrawal] = []
-        self.instructions: list[Instruction] = []
+        self.instructions: list[HarmlessWrite] = []
         #: Why pods stay for now.
         self.kept: list[Verdict] = []
         #: Pods whose move stands already.
@@ -74,17 +71,31 @@ class Emptying:
     def of(self, node: Node) -> "Emptying":
         mark = mark_of(node)
         for pod, workload in self._by_risk(node):
+            if self._only_prepares(pod, workload):
+                continue
             stays = came_past(pod, mark.since) if mark is not None and pod.active and not is_detached(pod) else None
             if stays is not None and not self._is_last_call(pod):
                 self._keep(pod, stays)
             elif is_handed_over(pod, self.world):
                 self._hand_over(pod)
             elif workload is None:
-                self.instructions += self._leftover(pod)
+                self._unowned(pod)
             else:
                 self._move(pod, workload)
         self.moving += len(self.proposals)
         return self
+
+    def _only_prepares(self, pod: Pod, workload: Workload | None) -> bool:
+        """On a recommendation a pod goes only once its replacement serves, and only if it was there before: those that
+        came since had nowhere else to go, and would come back."""
+        since = self.notice.prepares_since
+        if since is None or workload is None:
+            return False
+        standing = self.queue.holder(subject_of(pod))
+        if standing is not None and standing.source != SOURCE:
+            return True
+        surges = can_detach(pod, workload) and is_ready(pod, workload, self.now) and not is_handed_over(pod, self.world)
+        return not surges or pod.created_at >= since
 
     def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
         """Pods that can be moved; the one with the fewest Ready siblings elsewhere first."""
@@ -94,7 +105,7 @@ class Emptying:
                 continue
             workload = self.world.workload_of(pod)
             if workload is None:
-                if is_detached(pod) or (pod.terminating and mark_on(pod) is not None) or self._is_evicted(pod):
+                if is_detached(pod) or (pod.terminating and request_of(pod) is not None) or self._is_evicted(pod):
                     found.append((0, pod.namespace, pod.name, pod, None))
                 continue
             if is_handed_over(pod, self.world):
@@ -110,7 +121,7 @@ class Emptying:
         return sum([p.ready and ((p.node not in marked and p.node in known) or stays(p.node)) for p in pods])
 
     def _is_managed(self, workload: Workload) -> bool:
-        return isinstance(management_of(workload, self.mix.policy.deployment_target, self.mix.left_out), Managed)
+        return isinstance(self.mix.policy.management_of(workload, self.mix.left_out), Managed)
 
     def _takes_everybody(self) -> bool:
         urgent = self.notice.deadline is not None and not self.notice.lost
@@ -128,11 +139,11 @@ class Emptying:
 
     def _is_last_call(self, pod: Pod) -> bool:
         """The last call for pods that came past the cordon: one eviction, with its grace. Later ones are left alone."""
-        call = last_call(self.notice.deadline, pod, self.policy)
+        call = self.time.last_call(pod)
         return call is not None and pod.created_at < call <= self.now
 
     def _keep(self, pod: Pod, stays: Verdict) -> None:
-        call = last_call(self.notice.deadline, pod, self.policy)
+        call = self.time.last_call(pod)
         self.wakes += [call] if call is not None else []
         self.kept.append(stays)
         standing = self.queue.holder(subject_of(pod))
@@ -142,7 +153,7 @@ class Emptying:
     # ── One pod ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _move(self, pod: Pod, workload: Workload) -> None:
-        mark = mark_on(pod)
+        mark = request_of(pod)
         if not pod.active or (mark is not None and mark.source not in SOURCES):
             return
         if workload.kind == Kind.STATEFUL_SET and self.notice.lost:
@@ -162,15 +173,16 @@ class Emptying:
 
     def _urgent_move(self, pod: Pod, workload: Workload) -> Operator:
         """From the last call on it is lost anyway: its workload's room and its budget no longer keep it."""
-        deadline = self.notice.deadline
-        call = last_call(deadline, pod, self.policy)
+        call = self.time.last_call(pod)
         assert call is not None
         short_at = call if workload.kind == Kind.STATEFUL_SET else call - self.policy.start_s
         self.wakes.append(short_at)
         words = f"{self.notice.signal} on {pod.node}"
         surges = self._is_managed(workload) and can_detach(pod, workload)
         # Until the last call a pod that serves loses nothing by going on while its replacement starts.
-        if surges and is_ready(pod, workload, self.now) and not self.notice.lost and self.now < call:
+        until = self.time.serves_until(pod)
+        assert until is not None
+        if surges and is_ready(pod, workload, self.now) and not self.notice.lost and self.now < until:
             return self._operator(pod, workload, DETACH, Reason.NOTICE, words, takes_room=False)
         if self.now >= short_at:
             words = f"{words}; no time left to wait for its workload"
@@ -212,7 +224,7 @@ class Emptying:
         self, pod: Pod, workload: Workload, way: str, reason: Reason, words: str, *, takes_room: bool
     ) -> Operator:
         deadline = self.notice.deadline
-        return operator(
+        return move(
             pod,
             workload,
             source=SOURCE,
@@ -225,11 +237,12 @@ class Emptying:
 
     def _hand_over(self, pod: Pod) -> None:
         """Ask handoff for a TiKV or PD pod. Its leaders leave as far as time allows; it is never deleted with them."""
-        mark = mark_on(pod)
+        mark = request_of(pod)
         if pod.terminating or self.notice.lost:
             return
         if mark is not None and mark.source != SOURCE:
-            self._bring_deadline(pod, mark)
+            sooner = ask_sooner(pod, mark, self.notice.deadline, f"its node is interrupted: {self.notice.signal}")
+            self.instructions += [sooner] if sooner is not None else []
             return
         if not self.world.is_on("handoff"):
             words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
@@ -242,41 +255,31 @@ class Emptying:
             self.moving += 1
         if mark is not None and (mark.deadline is not None or self.notice.deadline is None):
             return
-        request = Mark(
-            operator="",
-            source=SOURCE,
-            reason=Reason.NOTICE.value,
-            step="request",
-            since=self.now,
-            detail=f"{self.notice.signal} on {pod.node}",
-            pod_uid=pod.uid,
-            node=pod.node,
-            deadline=self.notice.deadline,
-        )
-        self.instructions.append(put_mark(pod, request, "asks for its leaders to be taken off"))
+        words, why = f"{self.notice.signal} on {pod.node}", "asks for its leaders to be taken off"
+        until = self.notice.deadline
+        self.instructions.append(ask(pod, SOURCE, Reason.NOTICE.value, words, self.now, why=why, deadline=until))
 
-    def _bring_deadline(self, pod: Pod, mark: Mark) -> None:
-        """Another request without a deadline, or with a later one, is there already: it stays, and takes this earlier
-        deadline."""
-        at = self.notice.deadline
-        if at is not None and (mark.deadline is None or at < mark.deadline):
-            sooner = msgspec.structs.replace(mark, deadline=at)
-            self.instructions.append(put_mark(pod, sooner, f"its node is interrupted: {self.notice.signal}"))
-
-    def _leftover(self, pod: Pod) -> Iterator[Instruction]:
+    def _unowned(self, pod: Pod) -> None:
         """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or a pod of
-        an unmanaged workload (`everybody: evict`)."""
-        held = self.queue.holder(subject_of(pod)) is not None
-        deadline = self.notice.deadline
-        if is_detached(pod) and not held and not pod.terminating:
-            why = "a detached pod that no operator waits for any more"
-            yield DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
-            yield EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
-        elif pod.terminating and is_detached(pod):
-            if deadline is not None and self.now > deadline + _GONE_AFTER_S:
-                yield DeletePod(key=pod.key, uid=pod.uid, evict=False, grace_s=0, why="its node is gone")
-        elif self._is_evicted(pod):
-            yield DeletePod(key=pod.key, uid=pod.uid, evict=True, why=f"{self.notice.signal} on {pod.node}")
+        another controller (`everybody: evict`)."""
+        standing = self.queue.holder(subject_of(pod))
+        if standing is not None and self.queue.is_running(standing.id):
+            self.moving += 1
+            return
+        deadline, evicted = self.notice.deadline, self._is_evicted(pod)
+        over = deadline is not None and not self.notice.lost and self.now > deadline + _GONE_AFTER_S
+        if not evicted and not (is_detached(pod) and (over or not pod.terminating)):
+            return
+        call = self.time.last_call(pod)
+        words, reason = f"{self.notice.signal} on {pod.node}", Reason.NOTICE if evicted else Reason.SWEPT
+        room = evicted and call is not None and self.now < call
+        self.wakes += [call] if call is not None else []
+        if standing is not None and room != any(t.startswith("workload/") for t in standing.cost):
+            self.withdrawals.append(Withdrawal(standing.id, Reason.DEADLINE, words))
+        way = EVICT if evicted else DETACH
+        self.proposals.append(
+            without_workload(pod, source=SOURCE, reason=reason, detail=words, way=way, deadline=deadline, room=room)
+        )
 
 
 def quorum_room(workload: Workload) -> int:

@@ -2,13 +2,13 @@
 
 from bisect import bisect_left, insort
 
-from mooring.capabilities.drain.detach import is_detached, mark_on
 from mooring.capabilities.drain.readiness import subject_of
+from mooring.capabilities.drain.request import is_detached, request_of
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 #: Deadline, namespace, name.
@@ -51,12 +51,12 @@ class DetachedPods:
         return tuple([pod for _, uid, pod in found if uid == workload.uid and pod is not None])
 
 
-def going_first(detached: tuple[Pod, ...], queue: Queue) -> tuple[Pod, ...]:
+def going_first(detached: tuple[Pod, ...], queue: QueueRead) -> tuple[Pod, ...]:
     """Those that have been told to go come first: until that is seen they still seem to serve, and a pod that is
     detached meanwhile must not go in their place."""
 
     def stays(pod: Pod) -> bool:
-        record = queue.records.by_claim.get(subject_of(pod))
+        record = queue.record_of(subject_of(pod))
         return record is None or record.step == 0
 
     return tuple(sorted(detached, key=stays)) if len(detached) > 1 else detached
@@ -72,4 +72,4 @@ def _mark_of(row: object) -> Mark | None:
     """Of a detached pod; None for every other."""
     if not isinstance(row, Pod) or row.owner is not None or not is_detached(row):
         return None
-    return mark_on(row)
+    return request_of(row)

@@ -10,21 +10,25 @@ fallen back?       return to spot, late and slowly
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mooring.capabilities.drain.detach import mark_on
-from mooring.capabilities.drain.readiness import subject_of, target_of
+from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
+from mooring.capabilities.drain.replace_pod import replacing
+from mooring.capabilities.drain.request import can_detach, request_of
+from mooring.capabilities.drain.room import NodeRoom
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.labels import RESERVATION, Managed, Misconfigured, management_of
+from mooring.capabilities.mix.labels import CUSTOM, MODE, RESERVATION, Managed, Misconfigured
 from mooring.capabilities.mix.memory import Note
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
-from mooring.capabilities.mix.rebalance.case import NO_NOTES, NOTHING_WRONG, Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.health import Health, Healths
 from mooring.capabilities.mix.rebalance.misplaced import (
@@ -38,15 +42,16 @@ from mooring.capabilities.mix.rebalance.misplaced import (
     starved,
     stuck,
 )
-from mooring.capabilities.mix.rebalance.move import KIND
 from mooring.capabilities.mix.rebalance.room import Room
+from mooring.capabilities.mix.schemes import Schemes
 from mooring.capabilities.mix.wording import counted
+from mooring.capabilities.mix.worth import Worth, worth_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.decision import Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 if TYPE_CHECKING:
@@ -58,6 +63,34 @@ _REPAIR_SETTLE_S = 2.0
 _CLASSES = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 
 
+class WorkloadNotes(msgspec.Struct, frozen=True, gc=False):
+    """Soft memory of one workload, from one evaluation to the next."""
+
+    #: The pods whose moves were proposed. The queue says which of them stand; asking it about every pod costs more.
+    moves: tuple[str, ...] = ()
+    #: Since when spot has had room for pods that fell back to on-demand.
+    spot_room_since: float | None = None
+    worth: Worth | None = None
+
+
+NO_NOTES = WorkloadNotes()
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """Who should go, and what it would fix; or why none goes just now."""
+
+    candidates: tuple[Candidate, ...] = ()
+    #: Pods that stand wrong for this reason. At most so many go.
+    off_by: int = 0
+    verdict: Verdict | None = None
+    again_at: float | None = None
+    #: Nothing can be said just now: what waits keeps waiting.
+    undecided: bool = False
+
+
+NOTHING_WRONG = Case()
+
+
 class Diagnosis:
     """One look at one workload. Made for one question and thrown away."""
 
@@ -66,7 +99,7 @@ class Diagnosis:
         mix: "Mix",
         workload: Workload,
         world: WorldRead,
-        queue: Queue,
+        queue: QueueRead,
         now: float,
         notes: WorkloadNotes = NO_NOTES,
     ) -> None:
@@ -76,7 +109,7 @@ class Diagnosis:
         self.queue = queue
         self.now = now
         self.health: Health = world.index(Healths).of(workload, world, now)
-        self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
+        self.management = mix.policy.management_of(workload, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.room = Room(mix.policy, world)
         self._fits: dict[tuple[int, NodeClass], bool] = {}
@@ -86,6 +119,7 @@ class Diagnosis:
         #: All moves of this workload; those of them that are our own; pods that handoff is asked to move.
         self.moves = self._moves(notes.moves)
         self.standing = [one for one in self.moves if one.source == SOURCE]
+        self.asking = [one for one in self.standing if one.reason is Reason.UNMET_FLOOR]
         self.requested = self._requested() if self.health.marked else []
 
     @property
@@ -95,6 +129,13 @@ class Diagnosis:
     @property
     def pace(self) -> RebalancePolicy:
         return self.mix.policy.rebalance
+
+    @property
+    def worth(self) -> Worth | None:
+        """None: not managed."""
+        if not isinstance(self.management, Managed):
+            return None
+        return worth_of(self.health, self.management.target, self.policy.prices, self.world)
 
     def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
@@ -106,11 +147,11 @@ class Diagnosis:
         return [
             one
             for one in found
-            if one is not None and one.kind == KIND and one.args["workload_uid"] == self.workload.uid
+            if one is not None and (how := replacing(one)) is not None and how.workload_uid == self.workload.uid
         ]
 
     def _requested(self) -> list[Pod]:
-        marks = [(pod, mark_on(pod)) for pod in self.health.marked]
+        marks = [(pod, request_of(pod)) for pod in self.health.marked]
         return [pod for pod, mark in marks if mark is not None and mark.source == SOURCE and not mark.operator]
 
     # ── What is wrong ─────────────────────────────────────────────────────────────────────────────────────────
@@ -122,8 +163,8 @@ class Diagnosis:
         if not isinstance(self.management, Managed):
             return self._disabled()
         health, name = self.health, self.workload.name
-        waiting = starved(health, self.now, self.pace.shortage_s) if health.unplaced else []
-        shortage = stuck(waiting, self.policy.tolerations) if waiting else []
+        waiting = self._starving() if health.unplaced else []
+        shortage = stuck(waiting, self.world.index(Schemes).tolerations) if waiting else []
         if shortage:
             return self._shortage(shortage)
         if health.changing:
@@ -134,6 +175,8 @@ class Diagnosis:
         if waiting:
             return self._starved(waiting[0])
         found = plan(health, self.management.target, self.world, to_spot=self.pace.to_spot)
+        if self.asking and self._have_asked():
+            return self._still_asking(found)
         if found.off_by:
             words = self._wanted_words(found)
             # A pod on a node that is being emptied is moved off it anyway.
@@ -160,9 +203,9 @@ class Diagnosis:
             case Reason.DISABLED:
                 return sum(carries_ours(p) for p in self.health.pods)
             case Reason.NOTICE:
-                return sum(p.node in self.interrupted for p in self.health.pods)
+                return sum(map(self.world.index(InterruptedNodes).has, [p.node for p in self.health.pods]))
             case Reason.NO_ROOM:
-                return len(stuck(starved(self.health, self.now, 0.0), self.policy.tolerations))
+                return len(stuck(starved(self.health, self.now, 0.0), self.world.index(Schemes).tolerations))
             case _ if isinstance(self.management, Managed):
                 return plan(self.health, self.management.target, self.world, to_spot=self.pace.to_spot).off_by
             case _:
@@ -200,7 +243,7 @@ class Diagnosis:
         paused = self.paused()
         if paused is not None:
             return paused
-        if candidates and self.standing:
+        if candidates and self.standing and not self.asking:
             return Case(candidates, off_by, Verdict(State.MOVING, candidates[0].reason, words))
         if not candidates:
             reason, cause, remedy = immovable(self.health, self.world)
@@ -213,12 +256,49 @@ class Diagnosis:
             return self._waits(Reason.SETTLING, f"{words}; it has just changed", settled_at)
         fitting = [c for c in candidates if self._has_room(c)]
         if not fitting:
-            wanted = candidates[0].wanted
-            return self._without_room(candidates[0], words, f"add {wanted} nodes, or make room on them")
+            return self._asks(candidates, off_by, words)
         return Case(tuple(fitting), off_by, Verdict(State.MOVING, candidates[0].reason, words))
 
+    def _asks(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
+        """No node has room: an autoscaler makes one for a Pending replacement, and sees nothing else. It costs nothing
+        where the replacement comes first; else one replica is away meanwhile, so somebody who makes nodes must be
+        known. While pods only prefer on-demand, a replacement would not wait for a node there."""
+        first = candidates[0]
+        lacking = self._without_room(first, words)
+        if first.wanted is not NodeClass.ON_DEMAND or lacking.verdict is None or self.now < self.note.relaxed_until:
+            return lacking
+        if lacking.verdict.reason is not Reason.NO_ROOM or (self.note.begun and not self.moves):
+            return lacking  # more nodes would not help; or the last request was taken back and has not ended yet
+        found = [c for c in candidates if can_detach(c.pod, self.workload) and is_ready(c.pod, self.workload, self.now)]
+        if not found and not self.world.index(NodeRoom).autoscaler:
+            return self._without_room(first, words, "no autoscaler is known here, so none is asked")
+        asked = found or [c for c in candidates if not is_handed_over(c.pod, self.world)]
+        floor = tuple(msgspec.structs.replace(c, reason=Reason.UNMET_FLOOR) for c in asked)
+        return msgspec.structs.replace(lacking, candidates=floor, off_by=off_by)
+
+    def _have_asked(self) -> bool:
+        there = {p.uid for p in self.health.pods}
+        return any((how := replacing(one)) is not None and how.uid not in there for one in self.asking)
+
+    def _still_asking(self, found: MovePlan) -> Case:
+        words = self._wanted_words(found)
+        for pod in self.health.unplaced:
+            if not pod.schedulable:
+                asks = Candidate(pod, NodeClass.ON_DEMAND, Reason.UNMET_FLOOR, words)
+                return self._without_room(asks, words, f"{pod.name} is Pending, so that an autoscaler sees it")
+        return Case(verdict=Verdict(State.MOVING, Reason.UNMET_FLOOR, f"{words}; a replacement starts"))
+
+    def _starving(self) -> list[Pod]:
+        """Without those that ask for a node. One whose request was taken back is deleted by its ReplicaSet, as soon as
+        that has its old pod again."""
+        found = sorted(starved(self.health, self.now, self.pace.shortage_s), key=lambda p: (p.created_at, p.name))
+        asked_at = self.note.last_move if self.note.begun and self.note.reason == Reason.UNMET_FLOOR else 0.0
+        recent = self.now < asked_at + self.pace.room_for_s + self.pace.shortage_s
+        return found[: max(0, len(found) - max(len(self.asking), int(recent)))]
+
     def _returning(self, health: Health) -> Case:
-        """Back to spot once it has had room for a while; one of a workload at a time, and not often."""
+        """Back to spot once it has had room for a while: one of a workload first, and where it stayed the others, each
+        replaced before it goes, as many at once as fit into spot and into the workload's surge."""
         away = [p for p in health.fallen_back if p.node not in self.interrupted] if self.pace.to_spot else []
         if not away:
             self.spot_room_since = None
@@ -226,10 +306,12 @@ class Diagnosis:
         words = f"{counted(len(away), 'spot pod')} of {self.workload.name} on on-demand nodes"
         found = tuple(Candidate(p, NodeClass.SPOT, Reason.RETURN_TO_SPOT, words) for p in away)
         if self.standing:
+            begun = {one.subject for one in self.standing}
+            found = tuple(c for c in found if subject_of(c.pod) in begun)
             return Case(found, len(away), Verdict(State.MOVING, Reason.RETURN_TO_SPOT, words))
         if not self._has_room(found[0]):
             self.spot_room_since = None
-            return self._without_room(found[0], words, "")
+            return self._without_room(found[0], words)
         if self.spot_room_since is None:
             self.spot_room_since = self.now
         began = self.spot_room_since
@@ -237,7 +319,16 @@ class Diagnosis:
         if self.now < due:
             return self._waits(Reason.COOLDOWN, f"{words}; they return from {due - self.now:.0f} s on", due)
         case = self._guarded(found, len(away), words)
-        return msgspec.structs.replace(case, candidates=case.candidates[:1])
+        return msgspec.structs.replace(case, candidates=tuple(self._wave(case.candidates)))
+
+    def _wave(self, found: tuple[Candidate, ...]) -> Iterator[Candidate]:
+        """Those that go together. The last one helped not long ago, or there is one."""
+        stayed = not self.note.attempts and self.now < self.note.last_move + self.pace.room_for_s
+        most, going = self.workload.max_surge if stayed else 1, self._on_their_way[NodeClass.SPOT.value]
+        yield from found[:1]
+        for place, one in enumerate(found[1:most], 1):
+            if can_detach(one.pod, self.workload) and self.room.fits(one.pod, one.wanted, others=going + place):
+                yield one
 
     def _in_transit(self, found: MovePlan) -> Case:
         """Pods are being created or deleted, so no pod is moved yet; but too few are on on-demand nodes, even if all
@@ -260,10 +351,27 @@ class Diagnosis:
         words = f"{self.workload.name}: {counted(note.attempts, 'attempt')} failed ({note.reason})"
         again = f"again in {until - self.now:.0f} s"
         if not note.unadmitted_at or until < note.until:
-            return self._waits(Reason.BACK_OFF, f"{words}; {again}", until)
+            kept, remedy = self._obstacle()
+            words = f"{words}; {kept}; {again}" if kept else f"{words}; {again}"
+            return Case(verdict=Verdict(State.WAITING, Reason.BACK_OFF, words, remedy), again_at=until)
         words = f"{words}; its successor was created without our webhook; {again}, or when an API server reaches us"
         verdict = Verdict(State.WAITING, Reason.BACK_OFF, words, "see whether the webhook is reachable: mooring doctor")
         return Case(verdict=verdict, again_at=min(until, self.now + self.pace.pause_s))
+
+    def _obstacle(self) -> tuple[str, str]:
+        """What keeps the next one now, and what a person can do about it; "": nothing that can be seen."""
+        if not isinstance(self.management, Managed):
+            return "", ""
+        found = plan(self.health, self.management.target, self.world, to_spot=self.pace.to_spot).candidates
+        for one in found[:1]:
+            budget = blocked_by_budget(one.pod, self.world)
+            if budget is not None:
+                return budget.detail, budget.remedy or "scale up, or widen the budget"
+            if not self._has_room(one):
+                verdict = self._without_room(one, "").verdict
+                assert verdict is not None
+                return verdict.detail, verdict.remedy
+        return "", ""
 
     def _waits(self, reason: Reason, words: str, again_at: float | None = None) -> Case:
         undecided = reason is Reason.SETTLING
@@ -288,7 +396,11 @@ class Diagnosis:
         """Moves of this workload that were released before this one and whose pods are still counted."""
         counted_pods = {pod.uid for pod in self.health.pods}
         running = [self.queue.get(id_) for id_, _ in self.queue.holders(target_of(self.workload))]
-        mine = [o for o in running if o is not None and o.source == SOURCE and o.args.get("uid") in counted_pods]
+        mine = [
+            o
+            for o in running
+            if o is not None and o.source == SOURCE and (how := replacing(o)) and how.uid in counted_pods
+        ]
         return next((place for place, one in enumerate(mine) if one.id == op.id), 0)
 
     def note_after(self) -> Note:
@@ -296,6 +408,8 @@ class Diagnosis:
         note = self.note
         if not note.begun or self.moves or self.requested or self.health.missing or self.health.changing:
             return note
+        if len(self.health.pods) > self.health.wanted:
+            return note  # a replacement that was taken back is about to be deleted
         same = str(self.management.target) if isinstance(self.management, Managed) else ""
         helped = self.measure(note.reason) < note.off_by or same != note.wanted
         if helped or len(self.health.pods) != self.health.wanted:
@@ -336,13 +450,22 @@ class Diagnosis:
     @cached_property
     def _on_their_way(self) -> Counter[str]:
         """Running moves of housekeeping by the class that their successors go to."""
-        running = [record.operator for record in self.queue.records.running.values()]
-        return Counter([one.args.get("class", "") for one in running if one.source == SOURCE])
+        running = [record.operator for record in self.queue.running_records()]
+        return Counter([how.node_class for one in running if one.source == SOURCE and (how := replacing(one))])
 
-    def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
+    def _without_room(self, candidate: Candidate, words: str, then: str = "") -> Case:
         lack = self.room.lack(candidate.pod, candidate.wanted)
-        words = f"{words}; no {candidate.wanted} node has room ({lack.words})"
-        verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, remedy)
+        parts = words, then, f"no {candidate.wanted} node has room ({lack.words})"
+        words = "; ".join(part for part in parts if part)
+        verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, self._make_room(candidate.wanted))
         if lack.by_own_rules:
             verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+
+    def _make_room(self, wanted: NodeClass) -> str:
+        """What a person can do, or type, about a floor that is not met; returning to spot only saves money."""
+        if wanted is not NodeClass.ON_DEMAND:
+            return ""
+        workload, have = self.workload, self.health.on_demand - len(self.health.exposed)
+        label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
+        return f"add on-demand nodes, or ask for fewer: {label} {MODE}=custom {CUSTOM}={have} --overwrite"

@@ -6,17 +6,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mooring.capabilities.drain.detach import RECREATE
 from mooring.capabilities.drain.readiness import is_ready, missing_facts
-from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE, RESERVATION
+from mooring.capabilities.drain.request import RECREATE
+from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE, RELAXED, RESERVATION
 from mooring.capabilities.mix.slots import GIVEN, class_changed, class_of
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet, Workload
+from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.core.model.decision import Fact
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
-from mooring.core.queue import Queue
+from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
@@ -44,6 +44,10 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     fallen_back: tuple[Pod, ...] = ()
     #: On-demand ones that run on spot nodes: they were let go there, or the node's label was changed under them.
     exposed: tuple[Pod, ...] = ()
+    #: How many run on spot nodes; how many are Ready on on-demand ones; how many only prefer on-demand.
+    on_spot: int = 0
+    safe: int = 0
+    relaxed: int = 0
     #: When the last of those that were created without our webhook was.
     alone_at: float | None = None
     #: When a pod of it last came or became Ready.
@@ -76,7 +80,7 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     fallen: list[Pod] = []
     exposed: list[Pod] = []
     owners: set[str] = set()
-    ready = on_demand = 0
+    ready = on_demand = on_spot = safe = relaxed = 0
     alone_at: float | None = None
     last_change = 0.0
     plain, node_class = workload.min_ready_s == 0, world.node_classes().get
@@ -95,14 +99,18 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
             owners.add(pod.owner.uid)
         if RESERVATION not in pod.annotations and (alone_at is None or pod.created_at > alone_at):
             alone_at = pod.created_at
+        where = node_class(pod.node)
+        on_spot += where is _SPOT
+        safe += pod.ready and where is _ON_DEMAND
+        relaxed += RELAXED in pod.annotations
         given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
         if given is None or CONFLICT in pod.annotations:
             given = class_of(pod, world)
         if given is _ON_DEMAND:
             on_demand += 1
-            if node_class(pod.node) is _SPOT:
+            if where is _SPOT:
                 exposed.append(pod)
-        elif given is _SPOT and node_class(pod.node) is _ON_DEMAND:
+        elif given is _SPOT and where is _ON_DEMAND:
             fallen.append(pod)
     changing = _changing(workload, owners, world)
     return Health(
@@ -115,6 +123,9 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         on_demand,
         tuple(fallen),
         tuple(exposed),
+        on_spot,
+        safe,
+        relaxed,
         alone_at,
         last_change,
     )
@@ -193,14 +204,5 @@ def workload_key(workload: Workload) -> str:
     return f"workload/{workload.kind}/{workload.namespace}/{workload.name}"
 
 
-def find_workload(text: str, world: WorldRead) -> Workload | None:
-    """By "Deployment/shop/web"."""
-    kind, _, rest = text.partition("/")
-    namespace, _, name = rest.partition("/")
-    if kind not in _WORKLOADS:
-        return None
-    return world.workload(Kind(kind), Key(namespace, name))
-
-
-def facts_of(health: Health, queue: Queue, now: float) -> Iterator[Fact]:
+def facts_of(health: Health, queue: QueueRead, now: float) -> Iterator[Fact]:
     return missing_facts(health.workload, health.pods, queue, now) if health.missing else iter(())

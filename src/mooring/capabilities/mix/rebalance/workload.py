@@ -1,29 +1,29 @@
 """What is done about one workload: proposals, withdrawals, facts, writes that disrupt nothing, what is noted."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
 from mooring.capabilities.drain.component import is_handed_over
-from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, drop_mark, mark_on, put_mark
 from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
+from mooring.capabilities.drain.replace_pod import replacing
+from mooring.capabilities.drain.request import DETACH, EVICT, ask, can_detach, request_of, withdraw
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.labels import AFFINITY, Managed, Misconfigured
 from mooring.capabilities.mix.memory import Note
+from mooring.capabilities.mix.moves import ALL_MOVES, move, read_move
 from mooring.capabilities.mix.policy import SOURCES
-from mooring.capabilities.mix.rebalance.case import Case, WorkloadNotes
-from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Diagnosis
+from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Case, Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.health import facts_of, is_fast
 from mooring.capabilities.mix.rebalance.misplaced import Candidate, carries_ours, fix_slots, unmark
-from mooring.capabilities.mix.rebalance.move import ALL_MOVES, operator, read_back
 from mooring.capabilities.mix.targets import Target
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
-from mooring.core.model.instructions import EmitEvent, Instruction
+from mooring.core.model.instructions import EmitEvent, HarmlessWrite
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 
@@ -52,7 +52,7 @@ class Rebalance:
             withdrawn = tuple(self._withdrawn(()))
             return Evaluation(verdict=verdict, instructions=(told,), withdrawals=withdrawn, notes=self._notes([]))
         managed = isinstance(self.management, Managed)
-        instructions: list[Instruction] = []
+        instructions: list[HarmlessWrite] = []
         if isinstance(self.management, Managed):
             instructions += self._fixed_slot(self.management.target)
         else:
@@ -69,13 +69,13 @@ class Rebalance:
             chosen, handed = tuple(c for c in chosen if c not in handed), []
         if handed and not self.seen.note.begun:
             self.seen.note = self.seen.note_before(handed[0].reason)
-        instructions += [self._request(c) for c in handed if mark_on(c.pod) is None]
+        instructions += [self._request(c) for c in handed if request_of(c.pod) is None]
         if self.seen.note != note:
             # Before the first step that disturbs: handoff does not act on a request within the same turn.
             instructions.insert(0, self._remember(self.seen.note))
         if not case.undecided:
             instructions += self._swept(frozenset(c.pod.uid for c in chosen))
-        proposals = [self._proposal(c) for c in chosen if c not in handed and self._is_free(c.pod)]
+        proposals = list(self._proposals([c for c in chosen if c not in handed and self._is_free(c.pod)]))
         proposals += self._taken_over()
         asked = [p for p in self.seen.requested if is_handed_over(p, self.world)]
         kept = next((v for p in asked if (v := kept_leaders(p, self.world, self.queue)) is not None), None)
@@ -84,7 +84,7 @@ class Rebalance:
             proposals=tuple(proposals),
             withdrawals=() if case.undecided else tuple(self._withdrawn(chosen)),
             facts=tuple(facts_of(self.health, self.queue, self.now)) if needed else (),
-            limits=self._limits() if needed else {},
+            limits=self._limits(proposals) if needed else {},
             instructions=tuple(instructions),
             verdict=kept or case.verdict,
             again_at=self._again_at(case),
@@ -93,13 +93,15 @@ class Rebalance:
 
     def _notes(self, proposals: list[Operator]) -> WorkloadNotes:
         if not self.seen.standing and not proposals:
-            return WorkloadNotes((), self.seen.spot_room_since)
+            return WorkloadNotes((), self.seen.spot_room_since, self.seen.worth)
         moves = dict.fromkeys(o.subject for o in (*self.seen.standing, *proposals))
-        return WorkloadNotes(tuple(moves), self.seen.spot_room_since)
+        return WorkloadNotes(tuple(moves), self.seen.spot_room_since, self.seen.worth)
 
-    def _limits(self) -> dict[str, int | None]:
+    def _limits(self, proposals: list[Operator]) -> dict[str, int | None]:
         mine = self.mix.limit_of(self.workload, self.world, self.now)
-        return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once}
+        # They are replaced first, so that nobody is away; their replacements take the room until they are Ready.
+        returning = {o.subject for o in (*self.seen.standing, *proposals) if o.reason is Reason.RETURN_TO_SPOT}
+        return {target_of(self.workload): max(mine, len(returning)), ALL_MOVES: self.pace.at_once}
 
     def _again_at(self, case: Case) -> float | None:
         """Also when a pod that is Ready becomes available, and when one that finds no node has waited long enough."""
@@ -122,6 +124,8 @@ class Rebalance:
         """Those that are on their way count; the rest of the places go to the first of the others."""
         if not case.candidates:
             return ()
+        if case.candidates[0].reason is Reason.RETURN_TO_SPOT:
+            return case.candidates  # they are counted already
         limit = min(case.off_by, self.mix.calm_limit_of(self.workload, self.world, self.now))
         if case.candidates[0].reason is Reason.NO_ROOM:
             limit = case.off_by  # they never started: deleting them interrupts nothing
@@ -137,64 +141,68 @@ class Rebalance:
             if not self.queue.is_running(one.id) and (one.subject, one.reason) not in wanted:
                 yield Withdrawal(one.id, Reason.WITHDRAWN, "nothing is wrong with it any more, or another goes first")
 
-    def _proposal(self, candidate: Candidate) -> Operator:
-        pod = candidate.pod
-        surges = is_fast(self.workload) and self.workload.max_surge > 0
-        fast = surges and can_detach(pod, self.workload) and is_ready(pod, self.workload, self.now)
-        return operator(
-            pod,
-            self.workload,
-            source=SOURCE,
-            way=DETACH if fast else EVICT,
-            reason=candidate.reason,
-            detail=candidate.detail,
-            wanted=candidate.wanted,
-        )
+    def _proposals(self, chosen: list[Candidate]) -> Iterator[Operator]:
+        """By the quicker way as many at once are replaced first as the workload may have beyond its replicas, and
+        beside them as many are evicted as may be unavailable. What was proposed keeps its way."""
+        workload, ways = self.workload, {one.subject: how.way for one in self.seen.standing if (how := replacing(one))}
+        left = Counter({DETACH: workload.max_surge, EVICT: workload.max_unavailable})
+        left.subtract(ways.values())
+        for candidate in chosen:
+            pod, returns = candidate.pod, candidate.reason is Reason.RETURN_TO_SPOT
+            ready = is_ready(pod, workload, self.now)
+            # Where this is the only one that serves: evicted, the workload would be down.
+            first = self.health.ready == 1 or candidate.reason is Reason.UNMET_FLOOR
+            first = first or ((returns or is_fast(workload)) and left[DETACH] > 0)
+            way = ways.get(subject_of(pod)) or (DETACH if first and ready and can_detach(pod, workload) else EVICT)
+            if subject_of(pod) not in ways:
+                if is_fast(workload) and way == EVICT and ready and left[EVICT] <= 0 < workload.max_surge:
+                    continue
+                left[way] -= 1
+            yield move(
+                pod,
+                workload,
+                source=SOURCE,
+                way=way,
+                reason=candidate.reason,
+                detail=candidate.detail,
+                wanted=candidate.wanted,
+            )
 
-    def _request(self, candidate: Candidate) -> Instruction:
+    def _request(self, candidate: Candidate) -> HarmlessWrite:
         """A TiKV or PD pod: handoff takes it away."""
         pod = candidate.pod
-        mark = Mark(
-            operator="",
-            source=SOURCE,
-            reason=candidate.reason.value,
-            step="request",
-            since=self.now,
-            detail=candidate.detail,
-            pod_uid=pod.uid,
-            node=pod.node,
-        )
-        return put_mark(pod, mark, "asks handoff to move it")
+        why = "asks handoff to move it"
+        return ask(pod, SOURCE, candidate.reason.value, candidate.detail, self.now, why=why)
 
     def _is_free(self, pod: Pod) -> bool:
         """Nothing else is taking it away. A mark of ours without an operator (its writer stalled) is taken over."""
-        mark = mark_on(pod)
+        mark = request_of(pod)
         return mark is None or (mark.source in SOURCES and bool(mark.operator))
 
     def _taken_over(self) -> Iterator[Operator]:
         """Detached pods without an operator: a write of a stalled leader came late. They end as all others do."""
         for pod in self.seen.detached:
-            mark = mark_on(pod) if self.queue.holder(subject_of(pod)) is None else None
+            mark = request_of(pod) if self.queue.holder(subject_of(pod)) is None else None
             if mark is not None and mark.source in SOURCES:
-                yield msgspec.structs.replace(read_back(pod, mark, self.workload), id="")
+                yield msgspec.structs.replace(read_move(pod, mark, self.workload), id="")
 
-    def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
+    def _swept(self, chosen: frozenset[str]) -> Iterator[HarmlessWrite]:
         """Marks without cause: a request that is gone, or a late write of a leader that stalled."""
         for pod in self.health.marked:
-            mark = mark_on(pod)
+            mark = request_of(pod)
             if mark is None or mark.source not in SOURCES or pod.uid in chosen:
                 continue
             if pod.node in self.seen.interrupted or self.queue.holder(subject_of(pod)) is not None:
                 continue
             why = "nothing is wrong with it any more"
-            yield drop_mark(pod, why)
+            yield withdraw(pod, why)
             yield EmitEvent(
                 kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=f"mark removed: {why}"
             )
 
     # ── Writes that disrupt nothing ────────────────────────────────────────────────────────────────────────────
 
-    def _fixed_slot(self, target: Target) -> Iterator[Instruction]:
+    def _fixed_slot(self, target: Target) -> Iterator[HarmlessWrite]:
         if self.seen.standing:
             return
         patches = fix_slots(self.health, target, self.world)
@@ -209,7 +217,7 @@ class Rebalance:
         if adopted:
             yield self._tell(Reason.ADOPTED, f"adopted without a restart: {', '.join(adopted)}")
 
-    def _remember(self, note: Note) -> Instruction:
+    def _remember(self, note: Note) -> HarmlessWrite:
         where = self.mix.memory_key
         why = "notes the move" if note.begun else "the move helped" if not note.attempts else "the move did not help"
         return remembering.write(self.world.config_map(where), where, self.workload.uid, note, self.now, why)

@@ -13,6 +13,7 @@ import msgspec
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.recording.memory import MemorySnapshot
 from mooring.core.engine.recording.remembering import read
+from mooring.core.engine.recording.table import Table, table_of
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
 from mooring.core.world import kept as world_kept
@@ -50,7 +51,7 @@ def capture(engine: Engine) -> Captured:
 
 def restore(engine: Engine, checkpoint: Checkpoint) -> None:
     """`BadMemory`: it is of another version."""
-    roots = read(checkpoint.memory, engine.anchors(), _snapshot(engine).shapes())
+    roots = read(checkpoint.memory, engine.anchors(), _snapshot(engine).shapes(), _table(engine))
     engine.restore_policies(roots["engine"])
     world_kept.restore(engine.world, checkpoint.rows, roots["world"])
     engine.restore(roots["engine"])
@@ -60,4 +61,8 @@ def _snapshot(engine: Engine) -> MemorySnapshot:
     # A change of the world's own state while nothing is taken in: none. So both are of one moment.
     kept, indexes = world_kept.kept_of(engine.world), engine.world.indexes.by_class.values()
     written = [kept["indexes"][type(index).__name__] for index in indexes if isinstance(index, Writable)]
-    return MemorySnapshot({"engine": engine.kept(), "world": kept}, engine.anchors(), written)
+    return MemorySnapshot({"engine": engine.kept(), "world": kept}, engine.anchors(), written, _table(engine))
+
+
+def _table(engine: Engine) -> Table:
+    return table_of(tuple(of for one in engine.capabilities.values() for of in getattr(one, "remembered", ())))

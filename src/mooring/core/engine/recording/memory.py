@@ -17,13 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.core.engine.recording.table import ENGINE_TABLE, Table
+
 #: Values in one record, at most, and copied in one step.
 PART: Final = 125
 STEP: Final = 100
 #: So many bytes of a struct count as one value more.
 VALUE_BYTES: Final = 32
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
-OURS: Final = ("mooring.core.", "mooring.capabilities.")
 CONTAINERS: Final[Mapping[str, type]] = {
     "dict": dict, "OrderedDict": OrderedDict, "list": list, "set": set, "deque": deque
 }  # fmt: skip
@@ -31,10 +32,6 @@ CONTAINERS: Final[Mapping[str, type]] = {
 
 class NotNowError(Exception):
     """Something is half done that cannot be kept (a list is being taken in): try again after the next turn."""
-
-
-def name_of(of: type) -> str:
-    return f"{of.__module__}:{of.__qualname__}"
 
 
 @cache
@@ -70,6 +67,8 @@ def _types(info: Any, seen: set[type]) -> Iterator[Any]:
 
 
 def _is_open(info: Any) -> bool:
+    if isinstance(info, msgspec.inspect.StructType) and info.cls.__subclasses__():
+        return True  # a field of this type may hold one of those
     return isinstance(info, msgspec.inspect.AnyType | msgspec.inspect.CustomType | msgspec.inspect.DataclassType)
 
 
@@ -95,9 +94,14 @@ class _Node:
 
 class MemorySnapshot:
     def __init__(
-        self, roots: Mapping[str, object], anchors: Mapping[str, object], first: Iterable[object] = ()
+        self,
+        roots: Mapping[str, object],
+        anchors: Mapping[str, object],
+        first: Iterable[object] = (),
+        table: Table = ENGINE_TABLE,
     ) -> None:
         """`first` of all these are copied, with what they hold: others may change them while the rest is copied."""
+        self._table = table
         self._anchors = {id(value): name for name, value in anchors.items()}
         self._held: list[object] = [roots, anchors]
         self._of: dict[int, _Node] = {}
@@ -147,7 +151,7 @@ class MemorySnapshot:
             return self._take(value)
         known = self._of.get(id(value))
         if known is None:
-            known = self._of[id(value)] = _Node(len(self.nodes), _name(of), getattr(value, "maxlen", None))
+            known = self._of[id(value)] = _Node(len(self.nodes), _name(of, self._table), getattr(value, "maxlen", None))
             self.nodes.append(known)
             self._to_copy.append((known, value))
         return known
@@ -159,7 +163,7 @@ class MemorySnapshot:
 
     def records(self) -> Iterator[bytes]:
         """Some nodes, or a part of one: about `PART` values each, those inside of others counted."""
-        plain, parts = _Writer(self._anchors), list[tuple[int, str, int | None, list[Any]]]()
+        plain, parts = _Writer(self._anchors, self._table), list[tuple[int, str, int | None, list[Any]]]()
         for node in self._whole():
             parts.append((node.number, node.name, node.maxlen, []))
             for value in _flat(node):
@@ -171,7 +175,9 @@ class MemorySnapshot:
 
     def shapes(self) -> dict[str, frozenset[str]]:
         """The attributes of each class of objects."""
-        return {n.name: frozenset(n.items) for n in self._whole() if ":" in n.name and isinstance(n.items, dict)}
+        return {
+            n.name: frozenset(n.items) for n in self._whole() if n.name not in CONTAINERS and isinstance(n.items, dict)
+        }
 
 
 def _flat(node: _Node) -> Iterator[Any]:
@@ -184,12 +190,13 @@ def _all_values(values: Iterable[object]) -> bool:
     return all(map(_is_value, set(map(type, values))))
 
 
-def _name(of: type) -> str:
+def _name(of: type, table: Table) -> str:
     if CONTAINERS.get(of.__name__) is of:
         return of.__name__
-    if not of.__module__.startswith(OURS):
-        raise NotNowError(f"a {of.__qualname__} cannot be kept")
-    return name_of(of)
+    try:
+        return table.name_of(of)
+    except KeyError:
+        raise TypeError(f"a {of.__qualname__} cannot be kept: no capability says that it remembers one") from None
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -208,8 +215,8 @@ class _Writer:
     """Values as msgpack can say them: an array is always one of ours, and its first item says what it stands for. What
     was written before is named by its number, so that what was one object is one again."""
 
-    def __init__(self, anchors: Mapping[int, str]) -> None:
-        self._anchors = anchors
+    def __init__(self, anchors: Mapping[int, str], table: Table) -> None:
+        self._anchors, self._table = anchors, table
         self._written: dict[int, int] = {}
         self._looked_at: set[type] = set()
         #: Values written so far; set back by the code that counts.
@@ -223,7 +230,7 @@ class _Writer:
         if isinstance(value, _Node):
             return ["node", value.number]
         if isinstance(value, Enum):
-            return ["enum", name_of(of), value.value]
+            return ["enum", _name(of, self._table), value.value]
         number = self._written.get(id(value))
         if number is not None:
             return ["again", number]
@@ -242,8 +249,12 @@ class _Writer:
                     self.count += PART  # looking at a class for the first time takes longer than a hundred values
                 if _is_closed(of):
                     self.count += len(encoded := _encoder.encode(value)) // VALUE_BYTES
-                    return ["read", name_of(of), encoded]
-                return ["made", name_of(of), *(self.value(getattr(value, name)) for name in of.__struct_fields__)]
+                    return ["read", _name(of, self._table), encoded]
+                return [
+                    "made",
+                    _name(of, self._table),
+                    *(self.value(getattr(value, name)) for name in of.__struct_fields__),
+                ]
             case tuple() if of is tuple:
                 return ["tuple", *map(self.value, value)]
             case list():

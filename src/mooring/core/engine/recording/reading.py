@@ -20,7 +20,9 @@ from mooring.core.engine.recording.checkpoint import Checkpoint
 from mooring.core.engine.recording.records import CLASSES, BadRecordError, PodRow, Record, Tag, Turn, Written
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape
 from mooring.core.model.events import (
+    EvictionAsked,
     Gone,
+    LeadersSeen,
     Listed,
     MachinesLost,
     MachinesSeen,
@@ -32,12 +34,13 @@ from mooring.core.model.events import (
 )
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
+from mooring.core.model.limits import is_dense_msgpack
 from mooring.core.model.marks import Moment
 from mooring.core.model.reasons import Reason
 
 _PLAIN: Final = (
     Gone, PdSeen, PdLost, RegionsSeen, MachinesSeen, MachinesLost, LeaseChanged, Tick, Features, QueueSettingsChanged,
-    PolicyChanged,
+    PolicyChanged, EvictionAsked, LeadersSeen,
 )  # fmt: skip
 #: How the records begin that belong to turns; those that a checkpoint is made of are read ahead of them.
 _DEFERRED: Final = tuple(
@@ -99,6 +102,8 @@ class _RecordReader:
         self._memory: list[bytes] = []
 
     def take(self, record: bytes) -> Iterator[Record | Checkpoint]:
+        if is_dense_msgpack(record):
+            raise BadRecordError("it holds more values than any record of its length")
         tag, *rest = _raw.decode(record)
         match _text.decode(tag):
             case Tag.PART:

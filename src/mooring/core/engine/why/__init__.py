@@ -8,10 +8,9 @@ precedence (`findings`), the rest under `also`. What does *not* happen is explai
 (`dry`). A capability adds lines of its own by `explain` (see `engine.capability.Explains`).
 """
 
-from mooring.core.engine.why.asking import explain
-from mooring.core.engine.why.explanation import Explanation
-from mooring.core.engine.why.text import render
-from mooring.core.engine.why.unknown import unknown
+from mooring.core.engine.why.answer import explain
+from mooring.core.engine.why.names import unknown
+from mooring.core.engine.why.words import Explanation, render
 from mooring.core.model.decision import Line
 
 __all__ = ["Explanation", "Line", "explain", "render", "unknown"]

@@ -11,10 +11,12 @@ from typing import Final
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.subject import Subject
-from mooring.core.engine.why.text import COMMAND, WIDTH
+from mooring.core.engine.why.words import COMMAND, WIDTH
 from mooring.core.engine.why.workload_condition import to_create
+from mooring.core.model import subjects
 from mooring.core.model.cluster import Key, Pdb, Pod, Workload
 from mooring.core.model.decision import Line
+from mooring.core.model.descriptor import About
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
@@ -52,7 +54,7 @@ def commands(engine: Engine, subject: Subject, first: Answer, spoken: Iterable[L
         if remedy and not has_command(spoken):
             yield from split_remedy(remedy)
         return
-    own = list(_by_reason(engine, subject, first))
+    own = [*_by_reason(engine, subject, first), *_of_capabilities(engine, subject, first)]
     if remedy and not (first.reason is Reason.PDB and own):
         known = {line.text[WIDTH:] for line in own}
         yield from (line for line in split_remedy(remedy) if line.text[WIDTH:] not in known)
@@ -77,12 +79,6 @@ def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line
             node = world.node(pod.node) if pod.node else None
             if node is not None and node.unschedulable:
                 yield typed("let it back", f"kubectl uncordon {node.name}")
-        case Reason.ONE_STORE if subject.cluster is not None or pod is not None:
-            cluster = subject.cluster or (world.tidb_cluster_of(pod) if pod is not None else None)
-            if cluster is not None:
-                patch = """'{"spec":{"tikv":{"replicas":3}}}'"""
-                command = f"kubectl -n {cluster.namespace} patch tc {cluster.name} --type merge -p {patch}"
-                yield typed("add stores", command)
         case Reason.BARE_POD | Reason.EMPTY_DIR if pod is not None:
             yield typed("let it go", f"kubectl -n {pod.namespace} delete pod {pod.name}")
         case Reason.QUORUM | Reason.PD_UNREACHABLE if (cluster := subject.cluster) is not None:
@@ -96,8 +92,6 @@ def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line
         case Reason.NOT_CREATED if not first.commands and (workload := _workload_of(world, subject, first)) is not None:
             for word, command in to_create(workload):
                 yield typed(word, command)
-        case Reason.NO_ROOM:
-            yield typed("look at", "kubectl get nodes -L node.kubernetes.io/capacity")
         case Reason.FEATURE_OFF:
             upgrade = "helm upgrade mooring deploy/chart/mooring -n mooring-system --reuse-values"
             yield typed("switch on", f"{upgrade} --set features.{first.capability}=true")
@@ -107,6 +101,15 @@ def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line
             yield typed("look at", "kubectl -n mooring-system logs deploy/mooring")
         case _:
             pass
+
+
+def _of_capabilities(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line]:
+    """What the capabilities know to type about this reason."""
+    pod = _pod_of(engine.world, subject, first)
+    cluster = subject.cluster or (engine.world.tidb_cluster_of(pod) if pod is not None else None)
+    workload = _workload_of(engine.world, subject, first)
+    about = About(pod=pod, node=subject.node, workload=workload, cluster=cluster)
+    yield from (typed(word, command) for word, command in engine.described.commands(first.reason, about))
 
 
 def _budget(world: WorldRead, pod: Pod) -> Iterator[Line]:
@@ -135,16 +138,13 @@ def _what_would_do(pdb: Pdb) -> str:
 
 
 def _pod_of(world: WorldRead, subject: Subject, first: Answer) -> Pod | None:
-    if first.operator is not None and "pod" in first.operator.args:
-        namespace, _, name = first.operator.args["pod"].partition("/")
-        return world.pod(Key(namespace, name))
+    if first.operator is not None and (named := first.operator.payload.pod):
+        return world.pod(subjects.key_of(named))
     if subject.pod is not None:
         return subject.pod
     about = first.verdict.subject if first.verdict is not None else ""
-    kind, _, rest = about.partition("/")
-    namespace, _, name = rest.partition("/")
-    if kind == "pod":
-        return world.pod(Key(namespace, name))
+    if subjects.kind_of(about) == "pod":
+        return world.pod(subjects.parse(about).key)
     # A retiring machine or node names the pod that keeps it in its sentence.
     node = subject.node
     words = set(re.findall(r"[a-z0-9.-]+", first.detail))
@@ -152,8 +152,8 @@ def _pod_of(world: WorldRead, subject: Subject, first: Answer) -> Pod | None:
 
 
 def _workload_of(world: WorldRead, subject: Subject, first: Answer) -> Workload | None:
-    if first.operator is not None and "workload" in first.operator.args:
-        kind, namespace, name = first.operator.args["workload"].split("/")
+    if first.operator is not None and (named := first.operator.payload.workload):
+        kind, namespace, name = named.split("/")
         return world.workload(Kind(kind), Key(namespace, name))
     return subject.workload
 

@@ -4,42 +4,31 @@ One function per kind, read by `why` and by the page: both say the same about on
 as it should be. Nodes and machines are here, what runs on them is in `workload_condition.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from mooring.core.engine.why.phrases import plural, span
+from mooring.core.engine.why.words import plural, span
 from mooring.core.model.cluster import Node, Taint
+from mooring.core.model.descriptor import Departure
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.marks import CORDONED_BY, RESERVED_TAINT, RETIRING, Mark, read_mark
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.times import moment, time_of_day
+from mooring.core.model.times import time_of_day
 
 #: The label that names a node's rack; the first that is there counts.
 RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
-NOTICE: Final = "vacant.io/interrupt-at"
 #: The step of a retiring mark whose operator gave its place up: it is tried again, and only a person can end it.
 GAVE_UP: Final = "blocked"
 STATE_TAINT: Final = "cke.cybozu.com/state"
-#: Taints by which others say that a node goes.
-GOING: Final = frozenset(
-    {
-        "vacant.io/interrupting",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "karpenter.sh/disrupted",
-        "karpenter.sh/disruption",
-        "remediator.kubernetes.azure.com/unschedulable",
-        "ToBeDeletedByClusterAutoscaler",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "node.kubernetes.io/out-of-service",
-    }
-)
 #: What Kubernetes sets and lifts by itself, beside a condition or a cordon.
 _KUBERNETES: Final = "node.kubernetes.io/"
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/"
+
+
+#: Node → every sign that it must be emptied (`Engine.departures`).
+Departures = Callable[[Node], Sequence[Departure]]
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -63,16 +52,15 @@ def rack_of(node: Node) -> str:
 # ── Nodes and machines ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_node(node: Node, now: float | None = None) -> Condition | None:
+def of_node(node: Node, departures: Departures, now: float | None = None) -> Condition | None:
     """The first that applies: not Ready, interrupted, retiring, deleted, cordoned, reserved, tainted."""
-    for look in (_not_ready, _interrupted, _retiring, _deleted, _cordoned, _reserved, _tainted):
-        found = look(node, now)
-        if found is not None:
-            return found
-    return None
+    found = _not_ready(node) or _interrupted(node, departures(node), now)
+    for look in (_retiring, _deleted, _cordoned, _reserved, _tainted):
+        found = found or look(node)
+    return found
 
 
-def _not_ready(node: Node, _: float | None) -> Condition | None:
+def _not_ready(node: Node) -> Condition | None:
     if node.ready == "True":
         return None
     return Condition(
@@ -85,52 +73,55 @@ def _not_ready(node: Node, _: float | None) -> Condition | None:
     )
 
 
-def _interrupted(node: Node, now: float | None) -> Condition | None:
-    text = node.annotations.get(NOTICE)
-    at = moment(text) if text else None
-    if text and at is None:
+def _interrupted(node: Node, signs: Sequence[Departure], now: float | None) -> Condition | None:
+    """The earliest moment counts; a sign without one only where none tells it."""
+    wrong = next((key_text for one in signs if (key_text := one.unread) is not None), None)
+    timed = min((one for one in signs if one.at is not None), key=lambda one: one.at or 0.0, default=None)
+    if wrong is not None and timed is None:
+        key, text = wrong
         return Condition(
             state=State.BLOCKED,
             reason=Reason.MISCONFIGURED,
             detail=f"interruption notice {text[:40]!r} is not a time",
             ends="a person must correct it",
-            commands=(("correct", f"kubectl annotate node {node.name} --overwrite {NOTICE}=2026-01-31T08:15:00Z"),),
+            commands=(("correct", f"kubectl annotate node {node.name} --overwrite {key}=2026-01-31T08:15:00Z"),),
         )
-    if at is not None and now is not None and at < now:
-        return Condition(
-            state=State.BLOCKED,
-            reason=Reason.EXPIRED,
-            detail=f"interruption notice expired {span(now - at)} ago, the node is still there",
-            ends="a person must act",
-            commands=(
-                ("it stays", f"kubectl annotate node {node.name} {NOTICE}-"),
-                ("it is gone", f"kubectl delete node {node.name}"),
-            ),
-            until=at,
-        )
-    if at is not None:
-        left = f", {span(at - now)} left" if now is not None else ""
+    if timed is None or timed.at is None:
+        untimed = next((one for one in signs if one.unread is None), None)
+        if untimed is None:
+            return None
         return Condition(
             state=State.WAITING,
             reason=Reason.NOTICE,
-            detail=f"interruption notice for {time_of_day(at)}{left}",
+            detail=f"interruption notice, {untimed.sign}",
             ends="ends when the node goes",
-            commands=(("take back", f"kubectl annotate node {node.name} {NOTICE}-"),),
-            until=at,
+            commands=(("look at", f"kubectl describe node {node.name}"),),
         )
-    going = next((t for t in node.taints if t.key in GOING), None)
-    if going is None:
-        return None
+    key = timed.sign.rpartition(" ")[2]
+    if now is not None and timed.at < now:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.EXPIRED,
+            detail=f"interruption notice expired {span(now - timed.at)} ago, the node is still there",
+            ends="a person must act",
+            commands=(
+                ("it stays", f"kubectl annotate node {node.name} {key}-"),
+                ("it is gone", f"kubectl delete node {node.name}"),
+            ),
+            until=timed.at,
+        )
+    left = f", {span(timed.at - now)} left" if now is not None else ""
     return Condition(
         state=State.WAITING,
         reason=Reason.NOTICE,
-        detail=f"interruption notice, taint {going.key}",
+        detail=f"interruption notice for {time_of_day(timed.at)}{left}",
         ends="ends when the node goes",
-        commands=(("look at", f"kubectl describe node {node.name}"),),
+        commands=(("take back", f"kubectl annotate node {node.name} {key}-"),),
+        until=timed.at,
     )
 
 
-def _retiring(node: Node, _: float | None) -> Condition | None:
+def _retiring(node: Node) -> Condition | None:
     text = node.annotations.get(RETIRING)
     taint = next((t for t in node.taints if t.key == STATE_TAINT), None)
     mark = read_mark(text) if text is not None else None
@@ -159,7 +150,7 @@ def _retiring(node: Node, _: float | None) -> Condition | None:
     )
 
 
-def _deleted(node: Node, _: float | None) -> Condition | None:
+def _deleted(node: Node) -> Condition | None:
     if node.deletion_at is None:
         return None
     return Condition(
@@ -172,7 +163,7 @@ def _deleted(node: Node, _: float | None) -> Condition | None:
     )
 
 
-def _cordoned(node: Node, _: float | None) -> Condition | None:
+def _cordoned(node: Node) -> Condition | None:
     text = node.annotations.get(CORDONED_BY)
     if text is None and not node.unschedulable:
         return None
@@ -197,7 +188,7 @@ def _cordoned(node: Node, _: float | None) -> Condition | None:
     )
 
 
-def _reserved(node: Node, _: float | None) -> Condition | None:
+def _reserved(node: Node) -> Condition | None:
     taint = next((t for t in node.taints if t.key == RESERVED_TAINT), None)
     if taint is None:
         return None
@@ -210,7 +201,7 @@ def _reserved(node: Node, _: float | None) -> Condition | None:
     )
 
 
-def _tainted(node: Node, _: float | None) -> Condition | None:
+def _tainted(node: Node) -> Condition | None:
     """A taint that keeps pods off is worth a word, and may be how the node is meant to be: it stays `stable`."""
     taints = [t for t in node.taints if t.effect in {"NoSchedule", "NoExecute"}]
     said = [spelled(t) for t in taints if not t.key.startswith((_KUBERNETES, _CONTROL_PLANE))]
@@ -234,9 +225,11 @@ _MACHINE: Final = {
 }
 
 
-def of_machine(machine: Machine, node: Node | None, now: float | None = None) -> Condition | None:
+def of_machine(
+    machine: Machine, node: Node | None, departures: Departures, now: float | None = None
+) -> Condition | None:
     """What the registry says of it; for a healthy one, what its node is like."""
-    found = of_node(node, now) if node is not None else None
+    found = of_node(node, departures, now) if node is not None else None
     if machine.state is MachineState.HEALTHY or (found is not None and found.state is State.BLOCKED):
         return found
     state, words, ends = _MACHINE[machine.state]
@@ -253,9 +246,10 @@ def of_machine(machine: Machine, node: Node | None, now: float | None = None) ->
     )
 
 
-def of_rack(nodes: Iterable[Node], now: float | None = None) -> Condition | None:
+def of_rack(nodes: Iterable[Node], departures: Departures, now: float | None = None) -> Condition | None:
     """The first node of a rack that there is something to say about, and how many there are."""
-    found = [(node, one) for node in nodes if (one := of_node(node, now)) is not None and one.state is not State.STABLE]
+    looked = [(node, of_node(node, departures, now)) for node in nodes]
+    found = [(node, one) for node, one in looked if one is not None and one.state is not State.STABLE]
     if not found:
         return None
     node, first = min(found, key=lambda pair: (pair[1].state is not State.BLOCKED, pair[0].name))

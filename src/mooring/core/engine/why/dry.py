@@ -14,6 +14,7 @@ from mooring.core.engine.why.subject import Subject, belongs, happening_of, name
 from mooring.core.model.decision import Deferred, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
+from mooring.core.queue import targets
 
 #: A verdict about another one of these says nothing about this subject.
 INDIVIDUALS: Final = frozenset({"pod", "node", "machine", "store"})
@@ -54,7 +55,7 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
         if keys:
             yield Dry(
                 capability=name,
-                on=name in engine.on,
+                on=name in engine.on or name in engine.observing,
                 proposals=tuple(proposals),
                 verdicts=tuple(verdicts),
                 because=tuple(dict.fromkeys(because)),
@@ -71,7 +72,7 @@ def queue_refusal(engine: Engine, operator: Operator) -> tuple[Reason, str] | No
     for target, cost in sorted(operator.cost.items()):
         limit = queue.limit(target)
         if limit == 0:
-            return Reason.TARGET_PAUSED, f"{target} is paused: its limit is 0"
+            return targets.paused_reason(target), f"{target} is paused: its limit is 0"
         if limit is not None and cost > limit:
             return Reason.NEVER_FITS, f"needs {cost} on {target}, whose limit is {limit}"
     full = queue.overfull(operator)

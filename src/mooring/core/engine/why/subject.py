@@ -11,6 +11,7 @@ import msgspec
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry, subjects_of
 from mooring.core.engine.why.condition import rack_of
+from mooring.core.model import subjects
 from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.events import Change, MachinesSeen, Trigger
 from mooring.core.model.kinds import Kind
@@ -67,7 +68,7 @@ def find(world: WorldRead, name: str) -> Subject:
             return _store(world, name, rest, parts)
         case "workload":
             workload = _workload(world, parts)
-            full = f"workload/{workload.namespace}/{workload.kind}/{workload.name}" if workload is not None else name
+            full = subjects.workload(workload) if workload is not None else name
             return Subject(name=full, kind=kind, rest=rest, workload=workload)
         case "machine":
             machine = next((m for m in world.machines() if m.serial == rest), None)
@@ -111,28 +112,24 @@ def belongs(world: WorldRead, subject: Subject, operator: Operator) -> bool:
     """Is this operator about the subject, or about something that stands on it?"""
     if subject.name in subjects_of(operator):
         return True
-    named = operator.args
     match subject.kind:
         case "operator":
             return False
         case "cluster":
-            return named.get("cluster") == subject.rest
+            return operator.payload.cluster == subject.rest
         case "node" | "machine" | "rack":
             names = {n.name for n in (*subject.nodes, *((subject.node,) if subject.node is not None else ()))}
-            on = any(f"node/{name}" in operator.phases[0] for name in names)
+            on = any(subjects.node(name) in operator.phases[0] for name in names)
             return on or _pod_of(world, operator, lambda p: p.node) in names
         case "store":
-            return (
-                subject.store is not None
-                and named.get("store") == str(subject.store.id)
-                and subject.rest.startswith(f"{named.get('cluster')}/")
-            )
+            known = subject.store is not None and operator.payload.store_id == subject.store.id
+            return known and subject.rest.startswith(f"{operator.payload.cluster}/")
         case "workload":
             workload = subject.workload
             if workload is None:
                 return False
-            target = f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
-            if target in operator.phases[0] or named.get("workload") == f"{workload.kind}/{workload.key}":
+            target = subjects.workload(workload)
+            if target in operator.phases[0] or operator.payload.workload == f"{workload.kind}/{workload.key}":
                 return True
             return (
                 _pod_of(world, operator, lambda p: w.uid if (w := world.workload_of(p)) is not None else "")
@@ -143,8 +140,8 @@ def belongs(world: WorldRead, subject: Subject, operator: Operator) -> bool:
 
 
 def _pod_of(world: WorldRead, operator: Operator, ask: Callable[[Pod], str]) -> str:
-    namespace, _, name = operator.args.get("pod", "").partition("/")
-    pod = world.pod(Key(namespace, name)) if name else None
+    named = operator.payload.pod
+    pod = world.pod(subjects.key_of(named)) if named else None
     return ask(pod) if pod is not None else ""
 
 
@@ -197,17 +194,17 @@ def pods_on(world: WorldRead, subject: Subject) -> Iterable[Pod]:
 def names_on(world: WorldRead, subject: Subject) -> Iterator[str]:
     """The subjects that stand on this one: the pods of a node, the stores of a cluster, the pod of a store."""
     if subject.store is not None and subject.cluster is not None:
-        yield f"pod/{subject.cluster.namespace}/{subject.store.pod_name}"
+        yield subjects.pod(Key(subject.cluster.namespace, subject.store.pod_name))
         return
     if subject.kind == "pod":
         return
     if subject.kind == "cluster" and subject.cluster is not None:
         view = world.pd(subject.cluster.key)
-        yield from (f"store/{subject.cluster.key}/{s.id}" for s in (view.stores if view is not None else ()))
+        yield from (subjects.store(subject.cluster.key, s.id) for s in (view.stores if view is not None else ()))
     elif subject.workload is None:
-        yield from (f"node/{n.name}" for n in subject.nodes)
+        yield from (subjects.node(n.name) for n in subject.nodes)
         if subject.node is not None:
-            yield f"node/{subject.node.name}"
+            yield subjects.node(subject.node.name)
         if subject.machine is not None:
-            yield f"machine/{subject.machine.serial}"
-    yield from (f"pod/{p.key}" for p in pods_on(world, subject))
+            yield subjects.machine(subject.machine.serial)
+    yield from (subjects.pod(p.key) for p in pods_on(world, subject))

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from mooring.core.engine.why.condition import Condition, of_node
-from mooring.core.engine.why.phrases import plural, span
+from mooring.core.engine.why.condition import Condition, Departures, of_node
+from mooring.core.engine.why.words import plural, span
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import Store, TidbCluster
@@ -13,7 +13,7 @@ from mooring.core.world.read import WorldRead
 # ── Pods and workloads ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_pod(world: WorldRead, pod: Pod, now: float) -> Condition | None:
+def of_pod(world: WorldRead, pod: Pod, departures: Departures, now: float) -> Condition | None:
     describe = (("look at", f"kubectl -n {pod.namespace} describe pod {pod.name}"),)
     if pod.deletion_at is not None:
         late = now - pod.deletion_at
@@ -46,7 +46,7 @@ def of_pod(world: WorldRead, pod: Pod, now: float) -> Condition | None:
         ends = "ends when it is Ready"
         return Condition(state=State.WAITING, reason=Reason.POD_NOT_READY, detail=words, ends=ends, commands=describe)
     node = world.node(pod.node)
-    found = of_node(node, now) if node is not None else None
+    found = of_node(node, departures, now) if node is not None else None
     if found is None or found.state is State.STABLE:
         return None
     if found.reason is Reason.RETIRING and found.state is State.BLOCKED:
@@ -148,10 +148,10 @@ def of_cluster(world: WorldRead, cluster: TidbCluster) -> Condition | None:
         )
     if lost := world.pd_lost(cluster.key):
         return Condition(
-            state=State.WAITING,
-            reason=Reason.PD_UNREACHABLE,
-            detail=lost if lost.startswith("PD ") else f"PD does not answer: {lost}",
-            ends="ends when it answers",
+            state=lost.state,
+            reason=lost.reason,
+            detail=lost.detail if lost.detail.startswith("PD ") else f"PD does not answer: {lost.detail}",
+            ends=lost.remedy or "ends when it answers",
             commands=(("look at", f"{pods}=pd"),),
         )
     view = world.pd(cluster.key)

@@ -19,9 +19,9 @@ const page = {
   trouble: "", recording: null, ended: false, past: false, file: "", open: new Set(), said: { at: -SPEAK_EVERY_MS, words: "" },
 };
 // As of then: the server may know why, unless what is shown is a file of this browser.
-const why = new Why($("why"), () => then(), () => (page.recording instanceof Recording ? 0 : page.shown.asOf), () => page.paused, address);
+const why = new Why($("why"), () => shownTime(), () => (page.recording instanceof Recording ? 0 : page.shown.asOf), () => page.paused, address);
 const map = new MapView($("map"), (about, from) => why.open(about, null, from));
-const scrubber = new Scrubber($("scrub"), was, isLive);
+const scrubber = new Scrubber($("scrub"), onPastFrame, isLive);
 const tables = {};
 const pages = {};
 for (const name of LISTS) {
@@ -30,7 +30,7 @@ for (const name of LISTS) {
 }
 
 // A frame of the live stream.
-function took(state) {
+function onLiveFrame(state) {
   page.latest = state;
   page.heardAt = performance.now();
   page.heard = true;
@@ -42,7 +42,7 @@ function took(state) {
 }
 
 // A frame of the past: of the server's memory, or of a recording.
-function was(state, position) {
+function onPastFrame(state, position) {
   page.past = !page.recording;
   page.shown = state;
   if (page.recording) { page.heard = true; page.ended = position >= page.recording.last; }
@@ -57,7 +57,7 @@ function isLive() {
 }
 
 // What is shown is not what is: when it was, or "".
-function then() { return page.past || page.recording ? clock(page.shown.asOf) : ""; }
+function shownTime() { return page.past || page.recording ? clock(page.shown.asOf) : ""; }
 
 let drawing = false;
 function schedule() {
@@ -104,13 +104,13 @@ function draw(name) {
 
 // A view shown alone reaches beyond what a frame carries: the server is asked for the rest, and for what matches.
 function isWhole(name, table) {
-  if (page.view !== name || then() || !pages[name]) return false;
+  if (page.view !== name || shownTime() || !pages[name]) return false;
   return name === "nodes" || table.total > table.order.length || (Boolean(page.filter) && name !== "timeline");
 }
 
 function rest(table, rows) {
   const count = (table.total - rows.length).toLocaleString("en");
-  return { list: true, id: `… ${count} ${rows.length ? "more " : ""}with no news (${then() ? "not kept" : "4: list"})` };
+  return { list: true, id: `… ${count} ${rows.length ? "more " : ""}with no news (${shownTime() ? "not kept" : "4: list"})` };
 }
 
 // What a row shows is what is found, and nothing that it does not show; pods of a node are known to the map.
@@ -152,6 +152,9 @@ function drawHead() {
   text($("who"), `read-only${head.identity && head.identity !== head.leader ? ` · ${head.identity}` : ""}`);
   $("who").title = head.features?.length ? `switched on: ${head.features.join(", ")}` : "";
   drawBanner(head);
+  $("verdict").hidden = !head.verdict;
+  $("verdict").dataset.state = head.verdict?.state ?? "unknown";
+  text($("verdict"), head.verdict?.words ?? "");
   const n = (value) => (value ?? 0).toLocaleString("en");
   text($("needs-count"), n(head.needs));
   text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
@@ -185,7 +188,7 @@ function drawBanner(head) {
 
 // What a day has cost, in columns.
 function cost(who, sums, cls) {
-  const parts = [[sums.pods, "pods cut off"], [sums.leaders, "leaders lost"], [sums.quorum, "× no quorum"]];
+  const parts = [[sums.pods, "pods cut off"], [sums.leaders, "leaders lost"], [sums.quorum, "quorum losses"]];
   return [make("span", "", who), ...parts.flatMap(([n, words]) => [make("b", n || cls === "us" ? cls : "", (n ?? 0).toLocaleString("en")), make("span", "", words)])];
 }
 
@@ -226,16 +229,28 @@ function go(view) {
   if (view !== "all") requestAnimationFrame(() => requestAnimationFrame(() => (view === "map" ? map : tables[view]).focus()));
 }
 
-// The current view is in the address, so that it can be shared.
+// The current view is in the address, so that it can be shared; each view and panel is a step that Back takes back.
+let arriving = false, here = "";
 function address(about) {
   const where = about ? `#why/${about}` : page.view === "all" ? "" : `#${page.view}`;
-  history.replaceState(null, "", `${location.pathname}${where}`);
+  if (arriving || where === here) return;
+  here = where;
+  history.pushState(null, "", `${location.pathname}${where}`);
 }
 
 function arrive() {
+  arriving = true;
+  here = location.hash;
+  shown();
+  arriving = false;
+}
+
+function shown() {
   const wanted = new URLSearchParams(`at=${location.hash.slice(1).replaceAll("+", "%2B")}`).get("at");
+  if (wanted.startsWith("why/")) { why.open(wanted.slice(4), null, null); return; }
+  if (why.isOpen) why.close();
   if (VIEWS.includes(wanted)) go(wanted);
-  else if (wanted.startsWith("why/")) why.open(wanted.slice(4), null, null);
+  else if (page.view !== "all") go("all");
 }
 
 function label(id, words) { text($(id).querySelector("span"), words); }
@@ -257,7 +272,7 @@ function find(words) {
   page.filter = words.trim().toLowerCase();
   schedule();
   clearTimeout(asked);
-  if (!page.filter || then()) { found([]); return; }
+  if (!page.filter || shownTime()) { found([]); return; }
   asked = setTimeout(async () => {
     const wanted = page.filter;
     const answer = await ask(`/api/v1/find?q=${encodeURIComponent(wanted)}`).catch(() => null);
@@ -357,7 +372,7 @@ async function replay(past) {
 
 function openRecording() {
   if (page.recording instanceof Past) return;
-  if (page.recording) { page.recording.close(); page.recording = null; page.ended = false; label("open", "recording"); begin(); }
+  if (page.recording) { page.recording.close(); page.recording = null; page.ended = false; label("open", "Open recording…"); begin(); }
   else $("file").click();
 }
 
@@ -389,7 +404,7 @@ function begin() {
   const past = new Past();
   scrubber.use(past, false);
   past.refresh().then(() => { if (past.recording) replay(past); }, () => {});
-  live = new Live(took, (error) => {
+  live = new Live(onLiveFrame, (error) => {
     page.trouble = error.status ? error.message : "Mooring does not answer"; // the browser has its own words for that
     if (error.status === 401) askForToken();
     drawPulse();
@@ -403,7 +418,7 @@ $("token-form").addEventListener("submit", () => {
   $("token-value").value = "";
 });
 setInterval(drawPulse, 250);
-window.addEventListener("hashchange", arrive);
+window.addEventListener("popstate", arrive);
 begin();
 arrive();
 

@@ -90,6 +90,7 @@ export class MapView {
     this.top.addEventListener("pointerup", (event) => {
       const click = drag && !drag.moved;
       drag = null;
+      this.tip.hidden = true;
       if (click) this._clicked(event.offsetX, event.offsetY);
     });
     this.top.addEventListener("dblclick", (event) => this.zoom(3, event.offsetX, event.offsetY));
@@ -126,6 +127,7 @@ export class MapView {
       const close = this.layout && this.layout.tile.w * this.view.k >= 50; // a countdown is to be read there
       this._draw(close ? [...new Set([...changed, ...[...this.nodes.values()].filter((n) => n.until).map((n) => n.id)])] : changed);
     }
+    this._again();
     if (this.selected) this._say();
     this._later();
   }
@@ -423,7 +425,11 @@ export class MapView {
     return { id };
   }
 
+  // Under the same pointer something else may be shown by now.
+  _again() { if (!this.tip.hidden) this._hover(...this._pointed); }
+
   _hover(x, y) {
+    this._pointed = [x, y];
     const hit = this._hit(x, y);
     const id = hit?.id ?? "";
     this.top.style.cursor = hit ? "pointer" : this.view.k > 1 ? "grab" : "default";

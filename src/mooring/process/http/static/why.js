@@ -19,12 +19,16 @@ export class Why {
     this._subject = "";
     this._askedAt = 0;
     panel.querySelector("#why-close").addEventListener("click", () => this.close());
+    const edge = panel.querySelector("#why-edge");
+    edge.addEventListener("pointerdown", (event) => edge.setPointerCapture(event.pointerId));
+    edge.addEventListener("pointermove", (event) => { if (event.buttons) panel.style.width = `${Math.max(320, innerWidth - event.clientX)}px`; });
   }
 
   // from: what gets the focus back, anything with focus().
   open(subject, row, from) {
     if (from && !this.isOpen) this._from = from;
     this._subject = subject;
+    this._missing = false; // once it is not found it is not asked for again until it is opened again
     this._row = row;
     this.isOpen = true;
     this.panel.hidden = false;
@@ -50,7 +54,7 @@ export class Why {
   refresh() {
     if (!this.isOpen) return;
     if (this._recorded()) { this._follow(); return; }
-    if (this._paused() || performance.now() - this._askedAt < EVERY_MS) return;
+    if (this._paused() || this._missing || performance.now() - this._askedAt < EVERY_MS) return;
     const selected = getSelection();
     if (!selected.isCollapsed && this.panel.contains(selected.anchorNode)) return; // the user is copying a command
     this._ask();
@@ -79,6 +83,7 @@ export class Why {
       const path = subject.split("/").map(encodeURIComponent).join("/");
       const answer = await ask(`/api/v1/say/${path}${then ? `?at=${at}` : ""}`);
       words = await answer.text();
+      if (subject === this._subject) this._missing = answer.status === 404;
       if (then && !answer.ok) words += `\n${described(this._row)}`;
     } catch (error) {
       words = `could not ask: ${error instanceof TypeError ? "Mooring does not answer" : error.message}`;

@@ -1,1 +1,0 @@
-"""Retiring a machine: its node is emptied pod by pod before NoExecute."""

@@ -1,0 +1,167 @@
+"""`mooring restart`: restart a pod, a workload or a component of a TidbCluster, one member after another."""
+
+import asyncio
+import time
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from cyclopts import App, Parameter
+
+from mooring.cli.connect import ObjectNamespace, connect
+from mooring.cli.drain import LOOK_S, rehearsed, request
+from mooring.cli.output import Format, Output, Progress, note
+from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.exits import Exit, UserError
+
+app = App(name="restart")
+
+KINDS: Final = {
+    "pod": "pod", "po": "pod", "pods": "pod",
+    "sts": "StatefulSet", "statefulset": "StatefulSet",
+    "deploy": "Deployment", "deployment": "Deployment",
+    "tc": "tc", "tidbcluster": "tc",
+}  # fmt: skip
+TIDB_RESTART: Final = "tidb.pingcap.com/restart"
+RESTART: Final = "mooring.dev/restart"
+COMPONENT: Final = "app.kubernetes.io/component"
+COMPONENTS: Final = frozenset({"tikv", "pd", "tidb"})
+
+
+@app.default
+def restart(
+    subject: Annotated[str, Parameter(help="pod/X, sts/X, deploy/X or tc/X.")],
+    /,
+    *,
+    component: Annotated[str, Parameter(help="Of a TidbCluster: tikv, pd or tidb. Default: tikv.")] = "tikv",
+    namespace: ObjectNamespace = "default",
+    cancel: Annotated[bool, Parameter(help="Take the request back from those that have not gone yet.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Rehearse it on a snapshot of the cluster.")] = False,
+    timeout: Annotated[str, Parameter(help="How long to wait, e.g. 30m. The request stays. Default: for ever.")] = "",
+    reach: Reach = HERE,
+    output: Output = Format.TABLE,
+) -> int:
+    """Restart safely: one after another, leaders handed over, replacements first. Exit 0 when all are back.
+
+    Example: mooring restart sts/db -n shop
+
+    Example: mooring restart tc/demo --component tikv -n tidb
+    """
+    from mooring.cli.pause import seconds
+
+    kind, slash, name = subject.partition("/")
+    if not slash or not name or kind not in KINDS:
+        raise UserError(f"{subject}: must be pod/NAME, sts/NAME, deploy/NAME or tc/NAME")
+    if component not in COMPONENTS:
+        raise UserError(f"--component {component}: must be tikv, pd or tidb")
+    until = time.time() + seconds(timeout, "--timeout") if timeout else None
+    if dry_run:
+        names = asyncio.run(_named(reach, KINDS[kind], name, component, namespace))
+        return rehearsed(reach, ["restart-pods", *names], output, "restart --dry-run")
+    return asyncio.run(_restart(reach, KINDS[kind], name, component, namespace, until, cancel=cancel))
+
+
+async def _named(reach: Reach, kind: str, name: str, component: str, namespace: str) -> list[str]:
+    async with connect(reach.kubeconfig, reach.context) as api:
+        pods = await _pods(api, kind, name, component, namespace)
+    if not pods:
+        raise UserError(f"{kind}/{name} in {namespace} has no pods", Exit.CHECK_FAILED)
+    return [f"{namespace}/{pod['metadata']['name']}" for pod in pods]
+
+
+async def _restart(
+    reach: Reach, kind: str, name: str, component: str, namespace: str, until: float | None, *, cancel: bool
+) -> int:
+    from mooring.core.model.kinds import Kind
+
+    async with connect(reach.kubeconfig, reach.context) as api:
+        pods = await _pods(api, kind, name, component, namespace)
+        if not pods:
+            raise UserError(f"{kind}/{name} in {namespace} has no pods", Exit.CHECK_FAILED)
+        keys = [annotation(pod) for pod in pods]
+        if not cancel:
+            await asyncio.to_thread(_must_be_on, reach, set(keys))
+        for pod, key in zip(pods, keys, strict=True):
+            metadata = pod["metadata"]
+            asks = {key: None if cancel else request()}
+            patch = {"metadata": {"uid": metadata["uid"], "annotations": asks}}
+            await api.patch(Kind.POD, namespace, metadata["name"], patch)
+        if cancel:
+            note(f"the restart of {len(pods)} pods is called off")
+            return Exit.DONE
+        return await _back(api, kind, name, component, namespace, {p["metadata"]["uid"] for p in pods}, until)
+
+
+def annotation(pod: Any) -> str:
+    """Members of TiKV, PD and TiDB are restarted by handoff, by an annotation of their own."""
+    labels = pod["metadata"].get("labels") or {}
+    member = labels.get("app.kubernetes.io/managed-by") == "tidb-operator" and labels.get(COMPONENT) in COMPONENTS
+    return TIDB_RESTART if member else RESTART
+
+
+def _must_be_on(reach: Reach, keys: set[str]) -> None:
+    """Nobody else acts on these annotations: without the feature the command would wait for ever."""
+    on = ask(reach, "/api/v1/status")["features"]
+    for feature in sorted({"handoff" if key == TIDB_RESTART else "drain" for key in keys} - set(on)):
+        words = f"the running Mooring has {feature} off; switch it on: mooring run --features {feature}=true"
+        raise UserError(f"{words}, or features.{feature}=true in the chart", Exit.UNREACHABLE)
+
+
+def label_selector(whose: str, selector: Any) -> str:
+    """As a query. What a query of labels cannot say is refused: an empty one would mean the whole namespace."""
+    labels = selector.get("matchLabels") or {}
+    if not labels or selector.get("matchExpressions"):
+        raise UserError(f"{whose} selects its pods by expressions: restart them one by one, as pod/NAME")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+async def _pods(api: Any, kind: str, name: str, component: str, namespace: str) -> list[Any]:
+    from mooring.clients.ports import NotFoundError
+    from mooring.core.model.kinds import Kind
+
+    try:
+        if kind == "pod":
+            return [await api.get(Kind.POD, namespace, name)]
+        if kind == "tc":
+            wanted = f"app.kubernetes.io/instance={name},{COMPONENT}={component}"
+        else:
+            found = await api.get(Kind(kind), namespace, name)
+            wanted = label_selector(f"{kind}/{name}", found["spec"]["selector"])
+    except NotFoundError:
+        raise UserError(f"{kind}/{name} is not in namespace {namespace}") from None
+    page = await api.raw("GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(wanted)}")
+    return list(page["items"])
+
+
+async def _back(
+    api: Any, kind: str, name: str, component: str, namespace: str, old: set[str], until: float | None
+) -> int:
+    """Until none of the old ones is there, and as many as before are Ready."""
+    line = Progress()
+    try:
+        while True:
+            try:
+                pods = await _pods(api, kind, name, component, namespace)
+            except UserError:
+                pods = []
+            left = [p for p in pods if p["metadata"]["uid"] in old]
+            ready = sum(_ready(p) for p in pods if p["metadata"]["uid"] not in old)
+            line.line(f"{len(left)} of {len(old)} still to restart, {ready} back", stay=True)
+            # The successor of a Deployment's pod has another name: where one pod was named, its end counts.
+            if not left and (ready >= len(old) or (kind == "pod" and not pods)):
+                line.clear()
+                note(f"{len(old)} restarted")
+                return Exit.DONE
+            if until is not None and time.time() >= until:
+                line.clear()
+                note(f"{len(left)} of {len(old)} are still to restart; mooring why pod/NAME says what keeps one")
+                return Exit.CHECK_FAILED
+            await asyncio.sleep(LOOK_S)
+    except asyncio.CancelledError:
+        line.clear()
+        note("it goes on without you; to end it: the same command with --cancel")
+        raise
+
+
+def _ready(pod: Any) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)

@@ -1,0 +1,283 @@
+"""One scheduling attempt: which node, or why none."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from mooring.clients.ports import Json
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.controllers.podstate import labels_of
+from mooring_lab.cluster.scheduler import constraints
+from mooring_lab.cluster.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses
+from mooring_lab.cluster.scheduler.constraints import Out
+from mooring_lab.cluster.scheduler.extenders import Extender, ExtenderError, run_filter, run_prioritize
+from mooring_lab.cluster.scheduler.needs import Needs, pinned_to
+from mooring_lab.cluster.scheduler.snapshot import NodeState, PodUse, SchedulerSnapshot
+
+MIN_NODES: Final = 100
+MIN_PERCENT: Final = 5
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """One `schedulerName`. `percentage_of_nodes_to_score` 0: as kube-scheduler computes it, 100: all."""
+
+    name: str = "default-scheduler"
+    percentage_of_nodes_to_score: int = 0
+    extenders: tuple[Extender, ...] = ()
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    message: str
+    #: Nodes where preemption cannot help.
+    hopeless: Out
+
+
+def nodes_to_find(nodes: int, percentage: int) -> int:
+    """How many feasible nodes are enough: 50 % − nodes/125, at least 5 %, at least 100 nodes."""
+    if nodes < MIN_NODES or percentage >= 100:
+        return nodes
+    share = percentage or max(MIN_PERCENT, 50 - nodes // 125)
+    return max(MIN_NODES, nodes * share // 100)
+
+
+class Selection:
+    def __init__(
+        self,
+        store: ObjectStore,
+        snapshot: SchedulerSnapshot,
+        tables: ClassTables,
+        nominated: dict[str, dict[str, PodUse]],
+    ) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._tables = tables
+        self._nominated = nominated
+        self._start = 0
+        #: Draws among nodes of equal score, as kube-scheduler does; None: the first is taken, the same every time.
+        self.ties: SeededChance | None = None
+
+    def choose(self, profile: Profile, pod: Json, use: PodUse) -> str | Unfit:
+        snapshot, needs = self._snapshot, use.needs
+        snapshot.number()
+        out = self._out(pod, use)
+        if isinstance(out, str):
+            return Unfit(out, {})
+        pinned = pinned_to(needs)
+        if pinned is not None:
+            scores = {snapshot.nodes[n].index: self._direct(n, needs) for n in pinned if n in snapshot.nodes}
+            feasible = [i for i, score in sorted(scores.items()) if score != NEVER and i not in out]
+            return self._finish(profile, pod, use, feasible, scores, out)
+        table = self._tables.of(needs).catch_up()
+        promised_here = (pod.get("status") or {}).get("nominatedNodeName")
+        if promised_here in snapshot.nodes:
+            index = snapshot.nodes[promised_here].index
+            if table[index] != NEVER and index not in out:
+                return self._finish(profile, pod, use, [index], {index: table[index]}, out)
+        if out:
+            table = table.copy()
+            for index in out:
+                table[index] = NEVER
+        return self._sampled(profile, pod, use, table, out)
+
+    def feasible(self, pod: Json, use: PodUse) -> set[str]:
+        """The nodes that pass every filter."""
+        self._snapshot.number()
+        out = self._out(pod, use)
+        if isinstance(out, str):
+            return set()
+        nodes = (node for node in self._snapshot.order if node.index not in out)
+        return {node.name for node in nodes if self._direct(node.name, use.needs) != NEVER}
+
+    def _out(self, pod: Json, use: PodUse) -> Out | str:
+        namespace, labels, needs = use.key[0], use.labels, use.needs
+        out: Out = {}
+        if pod["spec"].get("volumes"):
+            found = constraints.volumes(self._store, self._snapshot, pod)
+            if isinstance(found, str):
+                return found
+            out.update(found)
+        if needs.anti or needs.affine or self._snapshot.anti:
+            out.update(constraints.PodRules(self._store, self._snapshot, use).out())
+        if needs.spread:
+            out.update(constraints.spread(self._snapshot, namespace, labels, needs))
+        if self._nominated:
+            out.update(constraints.promised(self._snapshot, self._nominated, use.uid, needs))
+        return out
+
+    def _direct(self, name: str, needs: Needs) -> int:
+        node = self._snapshot.nodes[name]
+        return NEVER if refuses(node, needs) or lacks(node, needs) else load_score(node, needs)
+
+    def _sampled(self, profile: Profile, pod: Json, use: PodUse, table: list[int], out: Out) -> str | Unfit:
+        count = len(table)
+        if not count:
+            return Unfit("no nodes available to schedule pods", {})
+        wanted = nodes_to_find(count, profile.percentage_of_nodes_to_score)
+        start = self._start % count
+        near = table[start:] + table[:start] if start else table.copy()
+        taken = wanted
+        while taken < count:
+            found = taken - near[:taken].count(NEVER)
+            if found >= wanted:
+                break
+            taken = min(count, taken + wanted - found)
+        taken = min(taken, count)
+        del near[taken:]
+        self._start = (start + taken) % count
+        needs = use.needs
+        plain = not (profile.extenders or needs.spread or needs.anti_preferred or needs.affine_preferred)
+        if plain and max(near) != NEVER:
+            best = self._quick(near, start, count, use)
+            if best is not None:
+                return self._snapshot.order[best].name
+        feasible = sorted((start + at) % count for at, score in enumerate(near) if score != NEVER)
+        return self._finish(profile, pod, use, feasible, table, out)
+
+    def _quick(self, near: list[int], start: int, count: int, use: PodUse) -> int | None:
+        """The best of the sample when only siblings have to be weighed besides the table."""
+        nodes = self._snapshot.order
+        on = self._snapshot.by_owner.get(use.owner_uid)
+        if not on:
+            return (start + self._best(near)) % count
+        feasible = len(near) - near.count(NEVER)
+        if self._snapshot.zoned or len(on) >= feasible:
+            return None
+        penalties = constraints.sibling_penalties(on, feasible)
+        weighed: set[int] = set()
+        while True:  # penalties only lower: the first best that needs none any more is the best of all
+            at = self._best(near)
+            index = (start + at) % count
+            siblings = on.get(nodes[index].name, 0)
+            if not siblings or index in weighed:
+                return index
+            weighed.add(index)
+            near[at] = max(0, near[at] - penalties[siblings])
+
+    def _finish(
+        self,
+        profile: Profile,
+        pod: Json,
+        use: PodUse,
+        feasible: list[int],
+        scores: list[int] | dict[int, int],
+        out: Out,
+    ) -> str | Unfit:
+        """Extenders, then points, for a list of candidates in the order of their names."""
+        nodes = self._snapshot.order
+        refused: dict[str, str] = {}
+        hopeless: Out = {i: why for i, why in out.items() if "volume" in why}
+        for extender in profile.extenders:
+            if not feasible:
+                break
+            names = [nodes[i].name for i in feasible]
+            try:
+                left, failed, failed_for_good = run_filter(extender, pod, names, self._snapshot)
+            except ExtenderError:
+                if extender.ignorable:
+                    continue
+                raise
+            refused.update(failed)
+            refused.update(failed_for_good)
+            kept = set(left)
+            hopeless.update({i: failed_for_good[nodes[i].name] for i in feasible if nodes[i].name in failed_for_good})
+            feasible = [i for i in feasible if nodes[i].name in kept]
+        if not feasible:
+            return Unfit(self._explain(use.needs, out, refused), hopeless)
+        if len(feasible) == 1:
+            return nodes[feasible[0]].name
+        total = {i: scores[i] for i in feasible}
+        for index, more in constraints.points(
+            self._snapshot, use.key[0], labels_of(pod), use.needs, use.owner_uid, feasible
+        ).items():
+            total[index] += more
+        names = [nodes[i].name for i in feasible]
+        for extender in profile.extenders:
+            for name, more in run_prioritize(extender, pod, names, self._snapshot).items():
+                if name in self._snapshot.nodes and self._snapshot.nodes[name].index in total:
+                    total[self._snapshot.nodes[name].index] += more
+        scored = [total[i] for i in feasible]
+        return nodes[feasible[self._best(scored)]].name
+
+    def _best(self, scores: list[int]) -> int:
+        """Where the highest is: the first, or one of several at random."""
+        best = max(scores)
+        if self.ties is None:
+            return scores.index(best)
+        equal = [at for at, score in enumerate(scores) if score == best]
+        return equal[int(self.ties.uniform(0, len(equal)))] if len(equal) > 1 else equal[0]
+
+    def _explain(self, needs: Needs, out: Out, refused: dict[str, str]) -> str:
+        """kube-scheduler's sentence: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."""
+        reasons: Counter[str] = Counter()
+        for node in self._snapshot.order:
+            why = (
+                refuses(node, needs)
+                or lacks(node, needs)
+                or out.get(node.index)
+                or refused.get(node.name)
+                or "node(s) were refused by an extender"
+            )
+            reasons[why] += 1
+        listed = ", ".join(f"{n} {why}" for why, n in sorted(reasons.items(), key=lambda item: item[0]))
+        return f"0/{len(self._snapshot.order)} nodes are available: {listed}."
+
+
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Preemption: a pod that fits nowhere may take the place of pods with lower priority.
+
+
+class Victims(msgspec.Struct, frozen=True):
+    node: str
+    pods: tuple[PodUse, ...]
+    pdb_violations: int
+
+
+def _importance(pod: PodUse) -> tuple[int, float, str]:
+    """Most important first: priority, then who has run longest."""
+    return (-pod.needs.priority, pod.started_at, pod.uid)
+
+
+def victims_on(node: NodeState, needs: Needs, protected: Callable[[PodUse], bool]) -> Victims | None:
+    lower = [pod for pod in node.pods.values() if pod.needs.priority < needs.priority]
+    if not lower or not node.fits(needs, without=lower):
+        return None
+    guarded = {pod.key for pod in lower if protected(pod)}
+    lower.sort(key=lambda pod: (pod.key not in guarded, *_importance(pod)))
+    going = list(lower)
+    for pod in lower:  # keep those that need not go
+        without = [one for one in going if one.key != pod.key]
+        if node.fits(needs, without=without):
+            going = without
+    going.sort(key=_importance)
+    return Victims(node.name, tuple(going), sum(pod.key in guarded for pod in going))
+
+
+def candidates(
+    snapshot: SchedulerSnapshot, needs: Needs, hopeless: Out, protected: Callable[[PodUse], bool]
+) -> Iterable[Victims]:
+    """Nodes where preemption helps: not those whose face refuses the pod, nor those out for good."""
+    for node in snapshot.order:
+        if node.index in hopeless or refuses(node, needs):
+            continue
+        found = victims_on(node, needs, protected)
+        if found is not None and found.pods:
+            yield found
+
+
+def least_harm(found: Iterable[Victims]) -> Victims | None:
+    """Fewest PDBs broken, then the lowest highest priority, then the lowest sum, then fewest pods, then name."""
+    return min(
+        found,
+        key=lambda one: (
+            one.pdb_violations,
+            max(pod.needs.priority for pod in one.pods),
+            sum(pod.needs.priority + 2**31 for pod in one.pods),
+            len(one.pods),
+            -min(pod.started_at for pod in one.pods),
+            one.node,
+        ),
+        default=None,
+    )

@@ -1,0 +1,1 @@
+"""One catalogue of events: name → apply(stage, target, draw)."""

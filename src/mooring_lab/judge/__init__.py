@@ -1,0 +1,1 @@
+"""One judge: what must hold, written once, for simulation, rehearsal, demo and tests."""
