@@ -14,7 +14,6 @@ from mooring_lab.control.cluster import Lab
 from tests.e2e.looking import get
 from tests.e2e.waiting import until
 
-SYSTEM = "mooring-system"
 SCHEDULER = "tidb-scheduler"
 TOLERATION = {"key": "mooring.dev/reserved", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -25,13 +24,15 @@ class Process:
     def __init__(self, lab: Lab, log: Path) -> None:
         self.lab = lab
         self.log = log
+        # A name of its own: what another file left may still be ending.
+        self.namespace = lab.namespace("mooring-system")
         self.extender, self.http = loopback.free_ports(2)
         self.process: subprocess.Popen | None = None
 
     def start(self, features: str = "StableScheduling=true", *, leads: bool = True) -> None:
         assert self.process is None
         argv = [sys.executable, "-c", "from mooring.cli import main; main()", "run"]
-        argv += ["--kubeconfig", str(self.lab.kubeconfig), "--namespace", SYSTEM, "--features", features]
+        argv += ["--kubeconfig", str(self.lab.kubeconfig), "--namespace", self.namespace, "--features", features]
         argv += ["--listen-extender", f"127.0.0.1:{self.extender}", "--listen-http", f"127.0.0.1:{self.http}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -11,7 +11,7 @@ import yaml
 
 import mooring_lab.control
 from mooring_lab.control.cluster import Lab
-from tests.e2e.home_environment import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
+from tests.e2e.home_environment import SCHEDULER, Place, Process, Tidb, ready
 from tests.e2e.looking import get
 from tests.e2e.waiting import stands, until
 
@@ -23,25 +23,24 @@ def running(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proc
     """Mooring with Home on, and a kube-scheduler of its own configured by `mooring home scheduler-config`."""
     at = tmp_path_factory.mktemp("home")
     lab.kubectl("apply", "-f", str(CRD))
-    if f"namespace/{SYSTEM}" not in lab.kubectl("get", "namespaces", "-o", "name").split():
-        lab.kubectl("create", "namespace", SYSTEM)
-    # What the printed configuration needs: a lease under the scheduler's own name.
-    lab.kubectl("create", "role", SCHEDULER, "-n", SYSTEM, "--verb=get,create,update", "--resource=leases")
-    lab.kubectl("create", "rolebinding", SCHEDULER, "-n", SYSTEM, f"--role={SCHEDULER}", "--user=system:kube-scheduler")
     process = Process(lab, at / "mooring.log")
-    lab.second_scheduler(config_file(lab, at, process.extender), SCHEDULER)
+    # What the printed configuration needs: a lease under the scheduler's own name.
+    own = ("-n", process.namespace)
+    lab.kubectl("create", "role", SCHEDULER, *own, "--verb=get,create,update", "--resource=leases")
+    lab.kubectl("create", "rolebinding", SCHEDULER, *own, f"--role={SCHEDULER}", "--user=system:kube-scheduler")
+    lab.second_scheduler(config_file(process, at), SCHEDULER)
     process.start()
     try:
         yield process
     finally:
         process.stop()
         lab.stop(SCHEDULER)
-        lab.kubectl("delete", "role,rolebinding", SCHEDULER, "-n", SYSTEM)
 
 
-def config_file(lab: Lab, at: Path, port: int, **changes: object) -> Path:
+def config_file(process: Process, at: Path, **changes: object) -> Path:
     argv = [sys.executable, "-c", "from mooring.cli import main; main()", "home", "scheduler-config"]
-    argv += ["--kubeconfig", str(lab.kubeconfig), "--url", f"http://127.0.0.1:{port}/scheduler", "--namespace", SYSTEM]
+    argv += ["--kubeconfig", str(process.lab.kubeconfig), "--namespace", process.namespace]
+    argv += ["--url", f"http://127.0.0.1:{process.extender}/scheduler"]
     document = yaml.safe_load(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
     document["profiles"][0].update(changes)
     path = at / f"scheduler-{len(changes)}.yaml"
@@ -156,7 +155,7 @@ def test_recreated_before_its_node_was_written_down(lab: Lab, running: Process, 
     members were, and answers by that."""
     running.stop()
     theirs = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
-    lab.kubectl("patch", "lease/mooring", "-n", SYSTEM, "--type=merge", "-p", json.dumps({"spec": theirs}))
+    lab.kubectl("patch", "lease/mooring", "-n", running.namespace, "--type=merge", "-p", json.dumps({"spec": theirs}))
     running.start(leads=False)
     try:
         tidb = Tidb(lab, place.namespace, place.label)
@@ -167,7 +166,7 @@ def test_recreated_before_its_node_was_written_down(lab: Lab, running: Process, 
             assert tidb.recreate(name) == homes[name], tidb.story(running)
         assert tidb.recorded() == {} and not running.decides()
     finally:
-        lab.kubectl("delete", "lease/mooring", "-n", SYSTEM)
+        lab.kubectl("delete", "lease/mooring", "-n", running.namespace)
         running.stop()
         running.start()
 
@@ -183,12 +182,12 @@ def test_sampling_loses_homes_and_all_nodes_does_not(lab: Lab, running: Process,
         for _ in range(5):
             assert tidb.recreate("demo-tidb-0") == home
         lab.stop(SCHEDULER)
-        lab.second_scheduler(config_file(lab, tmp_path, running.extender, percentageOfNodesToScore=0), SCHEDULER)
+        lab.second_scheduler(config_file(running, tmp_path, percentageOfNodesToScore=0), SCHEDULER)
         seen = [tidb.recreate("demo-tidb-0") for _ in range(10)]
         assert len({home, *seen}) > 1, "a sample of the nodes always had the home in it"
     finally:
         lab.stop(SCHEDULER)
-        lab.second_scheduler(config_file(lab, tmp_path, running.extender), SCHEDULER)
+        lab.second_scheduler(config_file(running, tmp_path), SCHEDULER)
         lab.clear(namespace, nodes=f"test={label}")
 
 
