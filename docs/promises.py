@@ -68,7 +68,7 @@ PROMISES = {
     "M13": "Something brings the notice: an agent reads each machine's cloud and writes one annotation on its own Node, with no more rights than that.",
     "D1": "An eviction of a guarded pod, by anyone, is refused with a sentence until the pod may go; then the real eviction takes it: `kubectl drain` ends by itself.",
     "D2": "A workload that asks for it has its replacement Ready before the evicted pod goes, also with one replica and `minAvailable: 1`.",
-    "D3": "The gate fails open, for a bounded time and without a loop; only a TiKV pod with leaders, or a member that the quorum needs, is kept beyond it.",
+    "D3": "The gate fails open, for a bounded time and without a loop; only a TiKV pod with leaders, or a member that the quorum needs, is kept beyond it, where an administrator trusts its namespace.",
     "O1": "Every disruption of every feature waits in the same queue; a deadline goes before housekeeping.",
     "O2": "A retiring machine is cordoned, its leaders leave, its pods move, and only then is it tainted.",
     "O3": "`mooring why` says where an object is, why, what it waits for and what to type.",

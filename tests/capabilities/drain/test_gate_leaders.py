@@ -83,6 +83,21 @@ def test_a_member_whose_loss_breaks_the_quorum_is_kept_beyond_max_hold():
     play(scenario, max_hold_s=60.0, keep=("shop",))
 
 
+def test_a_system_that_says_for_ever_that_its_member_leads_holds_a_drain_no_longer_than_max_hold():
+    """D3, issue 42: what answers for a tenant's system is the tenant's. Out of the box its namespace is not trusted."""
+
+    async def scenario(rig):
+        await gated(rig, nodes=5)
+        led = await system(rig)
+        led.silent = {"db-2"}
+        await rig.sleep(70.0)
+        began = rig.clock.now()
+        await Drain(rig, node_of(rig, "db-1")).run(limit_s=200.0)
+        assert 60.0 <= rig.clock.now() - began <= 75.0
+
+    play(scenario, max_hold_s=60.0)
+
+
 @pytest.mark.parametrize("how", ["drain", "notice"])
 def test_a_node_that_is_emptied_by_mooring_hands_over_first(how):
     """`mooring drain` and an interruption notice ask handoff, which moves leadership before the pod goes."""

@@ -20,7 +20,7 @@ from mooring.capabilities.drain.gate import (
     Guard,
     guard_of,
     held_since,
-    kept_for_good,
+    overdue,
     prepared,
     workload_of,
 )
@@ -293,9 +293,7 @@ class _Request:
         since = held_since(self._pod, self._asked, self._world, self._now)
         if since is None or self._now - since < self._policy.max_hold_s:
             return self._held, None
-        kept = kept_for_good(self._pod, self._world, self._policy)
-        words = f"{self._pod.name} could not be prepared within {self._policy.max_hold_s:.0f} s; the next try passes"
-        return msgspec.structs.replace(self._held, warned=True), kept or Verdict(State.WAITING, Reason.HELD_LONG, words)
+        return msgspec.structs.replace(self._held, warned=True), overdue(self._pod, self._world, self._policy)
 
     def _by(self) -> str:
         return self._asked.by if self._asked is not None else "others"

@@ -64,7 +64,7 @@ def examine(seen: Examined) -> Iterator[Finding]:
         return
     names = ", ".join(key for _, key in held[:SHOWN]) + (f" and {len(held) - SHOWN} more" if len(held) > SHOWN else "")
     told = f"{names}: refused for up to {seen.now - held[0][0]:.0f} s"
-    fix = f"mooring why pod/{held[0][1]}   (drain.keep: false lets all of them go)"
+    fix = f"mooring why pod/{held[0][1]}   (kubectl delete pod goes past the gate)"
     yield ill("drain", "MO903", "evictions pass in time", told, fix, warning=True)
 
 

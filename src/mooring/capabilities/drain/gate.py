@@ -8,7 +8,7 @@ try passes, and the real eviction, with its budget check, takes the pod.
     asked ──429──► prepared ──the next try passes──► gone
       │               └── no try for `prepared-s`: undone, with a back-off
       ├── not repeated for `forget-s`: undone
-      └── `max-hold-s`: passes, with a Warning (a TiKV pod with leaders is kept where `keep` says so)
+      └── `max-hold-s`: passes, with a Warning (a TiKV pod with leaders is kept where `keep` names its namespace)
 
 A review is not always authenticated, so nothing is ever deleted on its word. It fails open: whatever is not known lets
 the eviction pass. Who is guarded is said by the owner or an administrator, never by a mark.
@@ -267,14 +267,27 @@ def prepared(pod: Pod, record: OperatorRecord | None, world: WorldRead, now: flo
     return store is not None and not store.leader_count and store.id in (view.evicting or ())
 
 
-def kept_for_good(pod: Pod, world: WorldRead, policy: DrainPolicy) -> Verdict | None:
-    """What keeps a pod beyond `max-hold-s`, by what PD says now; None: nothing. PD and the pods are the tenant's, who
-    could say so for ever: only an administrator may have them believed."""
+def overdue(pod: Pod, world: WorldRead, policy: DrainPolicy) -> Verdict:
+    """Of a pod that was held for `max-hold-s`: `blocked`, and it is kept; else the next try of its eviction passes.
+
+    What would be lost is said by PD and the pods, which are the tenant's and could say so for ever: it keeps a pod only
+    where an administrator trusts its namespace (`drain.keep`)."""
+    loss = _would_lose(pod, world)
+    if loss is not None and policy.keeps(pod.namespace):
+        return loss
+    words = f"{pod.name} could not be prepared within {policy.max_hold_s:.0f} s"
+    if loss is not None:
+        words += f": {loss.detail}, and drain.keep does not name the namespace {pod.namespace}"
+    return Verdict(State.WAITING, Reason.HELD_LONG, words)
+
+
+def _would_lose(pod: Pod, world: WorldRead) -> Verdict | None:
+    """What is lost if it goes now, by what PD and the pods say; None: nothing."""
     system = led_set(pod, world)
     if system is not None:
-        return kept(pod, system, world) if policy.keeps(pod.namespace) else None
+        return kept(pod, system, world)
     member = component_of(pod, world)
-    if not policy.keeps(pod.namespace) or member is None or world.pd_lost(member.cluster):
+    if member is None or world.pd_lost(member.cluster):
         return None
     store = store_of(pod, world)
     if store is not None and store.state == "Up" and store.leader_count:
@@ -310,13 +323,13 @@ def answer(
         return Answer(True, Reason.PREPARED, asked=True)
     since = held_since(pod, asked, world, now)
     if is_last_call(pod, world, now) or (since is not None and now - since >= policy.max_hold_s):
-        kept = kept_for_good(pod, world, policy)
-        if kept is None:
-            words = f"its eviction passes, though it could not be prepared within {policy.max_hold_s:.0f} s"
-            if is_last_call(pod, world, now):
-                words = "its eviction passes, unprepared: Karpenter is about to delete it by force"
-            return Answer(True, Reason.HELD_LONG, words, asked=True)
-        return Answer(False, kept.reason, _sentence(f"{kept.detail}; it is kept until a person acts"), asked=True)
+        says = overdue(pod, world, policy)
+        if says.state is State.BLOCKED:
+            return Answer(False, says.reason, _sentence(f"{says.detail}; it is kept until a person acts"), asked=True)
+        words = f"its eviction passes: {says.detail}"
+        if is_last_call(pod, world, now):
+            words = "its eviction passes, unprepared: Karpenter is about to delete it by force"
+        return Answer(True, Reason.HELD_LONG, words, asked=True)
     workload = workload_of(pod, world)
     if guard_of(pod, world, policy) is Guard.REPLACEMENT and _goes_first(pod, workload) and closed_budget(pod, world):
         return Answer(True, Reason.PDB)  # no replacement comes before it goes, so none can open its budget

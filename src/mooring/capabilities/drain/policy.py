@@ -40,7 +40,7 @@ class DrainPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_hold_s: _Some = 3000.0
     #: Namespaces whose word is trusted beyond `max-hold-s`: a TiKV pod that has leaders by its PD's word, and a PD
     #: member that the quorum needs, are kept there until a person acts. `true`: in all of them, `false`: in none.
-    keep: bool | tuple[str, ...] = True
+    keep: bool | tuple[str, ...] = False
     #: How long a pod is left alone after it was prepared in vain; ten times as long on a node that is not cordoned.
     back_off_s: _Some = 60.0
     #: How long a replacement, or the pod that comes back, may take to become Ready.
