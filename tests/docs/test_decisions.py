@@ -1,25 +1,18 @@
-"""The decisions: few pages, numbered without gaps, each in the index; a line per dependency."""
+"""The decisions: one page, a title per decision, a line per dependency."""
 
 import re
 import tomllib
 
 from tests.docs.test_docs import ROOT
 
-DECISIONS = ROOT / "docs" / "decisions"
-PAGES = sorted(DECISIONS.glob("[0-9]*.md"))
+PAGE = (ROOT / "docs" / "decisions.md").read_text()
 
 
-def test_decisions_are_few_and_numbered_without_gaps():
-    """A reader finds a subject in one page: at most 15 of them, 0001 onwards, the number in the title too."""
-    assert len(PAGES) <= 15
-    assert [page.name[:4] for page in PAGES] == [f"{number:04d}" for number in range(1, len(PAGES) + 1)]
-    assert [page.read_text()[:7] for page in PAGES] == [f"# {page.name[:4]} " for page in PAGES]
-
-
-def test_the_index_has_every_decision_under_its_title():
-    """The index names each page by the decision that its title states."""
-    rows = re.findall(r"\[(\d{4})\]\(([^)]+)\) (.+) \|$", (DECISIONS / "README.md").read_text(), re.MULTILINE)
-    assert [(page.name[:4], page.name, page.read_text().splitlines()[0][7:]) for page in PAGES] == rows
+def test_every_decision_is_stated_once():
+    """A paragraph begins with the decision in bold, and no two say the same."""
+    stated = re.findall(r"^\*\*([^*]+)\*\*", PAGE, re.MULTILINE)
+    assert len(stated) > 30
+    assert len(stated) == len(set(stated))
 
 
 def test_every_dependency_has_its_line():
@@ -27,5 +20,5 @@ def test_every_dependency_has_its_line():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     names = {re.match(r"[\w-]+", line)[0] for line in asked}
-    explained = set(re.findall(r"[\w-]+", (DECISIONS / "0001-layers.md").read_text()))
-    assert names - explained == set()
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", PAGE.partition("### Dependencies")[2], re.MULTILINE)
+    assert names - set(re.findall(r"[\w-]+", " ".join(rows))) == set()

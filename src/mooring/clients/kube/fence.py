@@ -1,7 +1,7 @@
 """Writes only while we lead: the last check before a request is sent.
 
 Wrap any `KubeApi`; reads pass, and everything else asks `may_write` first. It shortens the window in which two leaders
-overlap to a request under way, and preconditions on the objects close that (docs/decisions/0003).
+overlap to a request under way, and preconditions on the objects close that (docs/decisions.md).
 """
 
 from collections.abc import Callable
