@@ -149,7 +149,7 @@ def test_all_lists_are_of_one_revision_or_it_says_how_far_apart(tmp_path: Path) 
     busy = asyncio.run(snapshot_of(cluster, tmp_path, lambda: cluster.cordon("n1", on=cluster.store.revision % 2 == 0)))
     (remark,) = busy.remarks
     assert remark.startswith("not of one moment: ")
-    assert "nodes are of up to 0." in remark
+    assert "namespaces are of up to 0." in remark
     assert "changes after the first list (the API server does not have revision " in remark
 
 

@@ -50,7 +50,7 @@ def test_only_its_owner_reads_a_snapshot(demo: Snapshot, tmp_path: Path) -> None
         (b"\xff\xfe", "not a snapshot"),
         (b"[]", "not a snapshot"),
         (b"{}", "its format is ''"),
-        (b'{"format": "mooring-rehearsal", "version": 99}', "version 99; this Mooring reads up to 1"),
+        (b'{"format": "mooring-rehearsal", "version": 99}', "version 99; this Mooring reads up to 2"),
         (b'{"format": "mooring-rehearsal", "version": 1}', "damaged"),
         (b"[" * 100_000, "not a snapshot"),
     ],

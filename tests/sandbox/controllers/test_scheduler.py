@@ -225,6 +225,35 @@ def test_higher_priority_preempts_the_cheapest_victims_and_gets_the_seat(cluster
     assert where(cluster, "dear") and cluster.store.find(Kind.POD, "default", "cheap") is None
 
 
+def test_nobody_is_preempted_where_a_rule_keeps_the_pod_off_anyway():
+    """O4: a hard spread refuses the zone that is full of its siblings, whoever leaves it: the victim is in the other."""
+    cluster = Cluster(seed=5)
+    for name, zone in (("a", "one"), ("b", "two")):
+        cluster.add_node(name, cpu="2", zone=zone)
+    spread = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    rules = [{**spread, "labelSelector": {"matchLabels": {"app": "boss"}}}]
+    boss = {"labels": {"app": "boss"}, "cpu": "1", "priority": 100, "topologySpreadConstraints": rules}
+    put(cluster, pod("cheap", cpu="900m", priority=1, nodeName="a"), pod("dear", cpu="1500m", priority=5, nodeName="b"))
+    put(cluster, pod("boss-0", nodeName="a", **boss))
+    put(cluster, pod("boss-1", **boss))
+    cluster.run_for(15)
+    assert where(cluster, "boss-1") == "b" and where(cluster, "cheap") == "a"
+    assert cluster.store.find(Kind.POD, "default", "dear") is None
+
+
+def test_the_pod_that_a_rule_minds_is_the_victim():
+    """O4: anti-affinity, not room, keeps the pod off: the one that it minds goes, and its neighbour stays."""
+    cluster = Cluster(seed=5)
+    cluster.add_node("a", cpu="4")
+    term = {"labelSelector": {"matchLabels": {"app": "noisy"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    put(cluster, pod("noisy", priority=1), pod("calm", priority=1))
+    put(cluster, pod("boss", priority=100, affinity=apart))
+    cluster.run_for(15)
+    assert where(cluster, "boss") == "a" and where(cluster, "calm") == "a"
+    assert cluster.store.find(Kind.POD, "default", "noisy") is None
+
+
 def test_what_nothing_wakes_is_tried_again_after_five_minutes():
     """An extender that changed its mind without any cluster event is asked again at the latest after five minutes."""
     answers = [[]]

@@ -331,9 +331,9 @@ class Scheduler:
         """The node whose victims are now leaving, or ""."""
         if not use.needs.preempts or self._waits_for_victims(pod, use):
             return ""
-        found = {
-            one.node: one for one in selection.candidates(self.snapshot, use.needs, unfit.hopeless, self._protected)
-        }
+        passes = self._selection.passes_without(pod, use)
+        harmed = selection.candidates(self.snapshot, use.needs, unfit.hopeless, self._protected, passes)
+        found = {one.node: one for one in harmed}
         for extender in profile.extenders:
             if not found or extender.preempt is None:
                 continue

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -19,6 +20,9 @@ from mooring_lab.cluster.scheduler.snapshot import NodeState, PodUse, SchedulerS
 
 MIN_NODES: Final = 100
 MIN_PERCENT: Final = 5
+
+#: Do the rules about other pods let a pod in on this node once these are gone?
+Passes = Callable[[NodeState, list[PodUse]], bool]
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -90,6 +94,25 @@ class Selection:
             return set()
         nodes = (node for node in self._snapshot.order if node.index not in out)
         return {node.name for node in nodes if self._direct(node.name, use.needs) != NEVER}
+
+    def passes_without(self, pod: Json, use: PodUse) -> Passes | None:
+        """Whether rules about other pods, ports and volumes let it in on a node once some pods there are gone. None: it
+        meets no such rule."""
+        needs, snapshot = use.needs, self._snapshot
+        if not (needs.anti or needs.affine or needs.spread or needs.host_ports or snapshot.anti):
+            return None
+
+        def passes(node: NodeState, without: list[PodUse]) -> bool:
+            for one in without:
+                snapshot.take_away(one.key)
+            try:
+                out = self._out(pod, use)
+                return not isinstance(out, str) and node.index not in out and not lacks(node, needs)
+            finally:
+                for one in without:
+                    snapshot.place(one)
+
+        return passes
 
     def _out(self, pod: Json, use: PodUse) -> Out | str:
         namespace, labels, needs = use.key[0], use.labels, use.needs
@@ -240,31 +263,41 @@ def _importance(pod: PodUse) -> tuple[int, float, str]:
     return (-pod.needs.priority, pod.started_at, pod.uid)
 
 
-def victims_on(node: NodeState, needs: Needs, protected: Callable[[PodUse], bool]) -> Victims | None:
+def victims_on(
+    node: NodeState, needs: Needs, protected: Callable[[PodUse], bool], passes: Passes | None = None
+) -> Victims | None:
+    """`passes` None: the pod meets no rule about other pods, and only room counts."""
     lower = [pod for pod in node.pods.values() if pod.needs.priority < needs.priority]
-    if not lower or not node.fits(needs, without=lower):
+
+    def fits(without: list[PodUse]) -> bool:
+        return node.fits(needs, without=without) and (passes is None or passes(node, without))
+
+    if not lower or not fits(lower):
         return None
     guarded = {pod.key for pod in lower if protected(pod)}
     lower.sort(key=lambda pod: (pod.key not in guarded, *_importance(pod)))
     going = list(lower)
     for pod in lower:  # keep those that need not go
         without = [one for one in going if one.key != pod.key]
-        if node.fits(needs, without=without):
+        if fits(without):
             going = without
     going.sort(key=_importance)
     return Victims(node.name, tuple(going), sum(pod.key in guarded for pod in going))
 
 
 def candidates(
-    snapshot: SchedulerSnapshot, needs: Needs, hopeless: Out, protected: Callable[[PodUse], bool]
+    snapshot: SchedulerSnapshot,
+    needs: Needs,
+    hopeless: Out,
+    protected: Callable[[PodUse], bool],
+    passes: Passes | None = None,
 ) -> Iterable[Victims]:
-    """Nodes where preemption helps: not those whose face refuses the pod, nor those out for good."""
-    for node in snapshot.order:
-        if node.index in hopeless or refuses(node, needs):
-            continue
-        found = victims_on(node, needs, protected)
-        if found is not None and found.pods:
-            yield found
+    """Nodes where preemption helps: not those whose face refuses the pod, nor those out for good. As many as
+    kube-scheduler would look for."""
+    nodes = list(snapshot.order)
+    likely = (node for node in nodes if node.index not in hopeless and not refuses(node, needs))
+    found = (victims_on(node, needs, protected, passes) for node in likely)
+    return islice((one for one in found if one is not None and one.pods), max(MIN_NODES, len(nodes) // 10))
 
 
 def least_harm(found: Iterable[Victims]) -> Victims | None:

@@ -31,7 +31,7 @@ from mooring_lab.cluster.scheduler.selection import Profile
 from mooring_lab.demo.acts.stores import LIMITS
 from mooring_lab.demo.sandbox_stage import SandboxStage
 from mooring_lab.rehearse.snapshot.capture import gather, shot
-from mooring_lab.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, Snapshot
+from mooring_lab.rehearse.snapshot.schema import KINDS, VERSION, BadSnapshotError, PdShot, Snapshot
 from mooring_lab.rehearse.snapshot.stores import assumed, build_pd, component_pods, tikv_pods
 from mooring_lab.stage.rig import Rig
 from mooring_lab.stage.scenarios.fleet import stored
@@ -65,11 +65,15 @@ def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Load
     cluster = Cluster(seed ^ _OTHER_IDS, Timeline(taken_at), profiles=profiles, pace=pace, log=False)
     cluster.tidb_operator.stopped = True
     loaded = Loaded(cluster)
+    if snapshot.version < VERSION:
+        loaded.remarks.append("an earlier Mooring took the snapshot: host ports and labels of namespaces are not in it")
     pods = snapshot.of(Kind.POD)
     _place_pds(snapshot, loaded, pods)
     revisions = _revisions(snapshot, pods)
     for kind in KINDS:
         for obj in snapshot.of(kind):
+            if kind is Kind.NAMESPACE and cluster.store.find(kind, "", obj["metadata"]["name"]) is not None:
+                cluster.store.remove(kind, "", obj["metadata"]["name"])  # the sandbox's own
             try:
                 cluster.store.create(kind, _restored(kind, obj, taken_at, revisions), prepared=True)
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PortError) as error:

@@ -50,8 +50,11 @@ _POD_SPEC: Final = (
     "restartPolicy",
     "schedulingGates",
 )
+_ASKED: Final = ("requests", "limits")
+_PORT: Final = ("hostPort", "hostIP", "protocol", "containerPort")
 _CONDITION: Final = ("type", "status", "reason", "lastTransitionTime", "lastUpdateTime")
 _SPEC: Final[dict[Kind, tuple[str, ...]]] = {
+    Kind.NAMESPACE: (),
     Kind.NODE: ("taints", "unschedulable", "podCIDR"),
     Kind.PV: ("capacity", "accessModes", "storageClassName", "nodeAffinity", "volumeMode"),
     Kind.PVC: ("accessModes", "storageClassName", "resources", "volumeName", "volumeMode"),
@@ -134,20 +137,24 @@ def pod_spec(spec: Json, image: str = "") -> Json:
     made = _part(spec, _POD_SPEC)
     for field in ("containers", "initContainers"):
         if spec.get(field):
-            made[field] = [_container(one, image) for one in spec[field]]
-    if (spec.get("resources") or {}).get("requests"):
-        made["resources"] = {"requests": spec["resources"]["requests"]}
+            made[field] = [_container(one, image, on_host=bool(spec.get("hostNetwork"))) for one in spec[field]]
+    if asked := _part(spec.get("resources") or {}, _ASKED):
+        made["resources"] = asked
     volumes = [v for v in map(_volume, spec.get("volumes") or ()) if v]
     if volumes:
         made["volumes"] = volumes
     return made
 
 
-def _container(container: Json, image: str) -> Json:
+def _container(container: Json, image: str, *, on_host: bool) -> Json:
+    """With the ports that it takes on its node: on the host's network, all of them."""
     made = _part(container, ("name", "restartPolicy"))
-    asked = _part(container.get("resources") or {}, ("requests", "limits"))
+    asked = _part(container.get("resources") or {}, _ASKED)
     if asked:
         made["resources"] = asked
+    ports = [_part(one, _PORT) for one in container.get("ports") or () if on_host or one.get("hostPort")]
+    if ports:
+        made["ports"] = ports
     if image:
         made["image"] = image
     return made

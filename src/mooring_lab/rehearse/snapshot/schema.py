@@ -19,10 +19,12 @@ from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.core.model.machine import Machine
 
 FORMAT: Final = "mooring-rehearsal"
-VERSION: Final = 1
+#: 2: with namespaces and the ports that pods take on their nodes.
+VERSION: Final = 2
 
 #: What is in a snapshot, owners before what they own.
 KINDS: Final = (
+    Kind.NAMESPACE,
     Kind.NODE,
     Kind.PV,
     Kind.PVC,
