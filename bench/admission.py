@@ -375,7 +375,7 @@ async def serve() -> None:
     from mooring.process.admission.reloading_tls import ReloadingTls
     from mooring.process.admission.reviewer import Reviewer
     from mooring.process.admission.server import WebhookPages
-    from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.clock import SystemRandomness, WallClock
     from mooring.process.http.intake import BodyIntake
     from mooring.process.shell import Shell
 
@@ -393,7 +393,7 @@ async def serve() -> None:
         admission,
         world,
         shell.now,
-        SystemChance(),
+        SystemRandomness(),
         recorder,
         leads=lambda: True,
         ready=lambda: True,

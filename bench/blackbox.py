@@ -145,7 +145,7 @@ class Recorded:
 
     def __init__(self, shell, api, timed, together):
         self._shell, self._api, self._timed, self._together = shell, api, timed, together
-        self._chance, self._version = random.Random(5), 200_000
+        self._randomness, self._version = random.Random(5), 200_000
         #: CPU of the loop's thread per event, of each step, by what was recorded of it.
         self._took_s = {True: [], False: []}
         self._on, self._at, self._recorded = False, 0.0, 0
@@ -159,7 +159,7 @@ class Recorded:
             self._recorded = 0
             self._timed.box._end_batch()
             self._timed.timed(self._timed.box._go_on)
-        self._on = self._chance.random() < 0.5
+        self._on = self._randomness.random() < 0.5
         self._shell.engine.recorder = self._timed.box if self._on else None
         self._at = time.thread_time()
 

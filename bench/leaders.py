@@ -96,7 +96,7 @@ class Stage:
         from mooring.core.model.kinds import Kind
         from mooring.core.model.leaders import LEADERS, LEADERS_ENDPOINT
         from mooring.process.assemble import capabilities
-        from mooring.process.clock import SystemChance, WallClock
+        from mooring.process.clock import SystemRandomness, WallClock
         from mooring.process.replica import Replica
         from mooring.process.settings.config import Config
 
@@ -117,7 +117,7 @@ class Stage:
                 self.cluster.api.as_client("mooring"),
                 lambda *_: None,  # type: ignore[arg-type, return-value]
                 WallClock(),
-                SystemChance(),
+                SystemRandomness(),
                 identity="mooring",
                 capabilities=capabilities(config),
                 make_leaders=lambda driver, addresses, _: DRIVERS[driver](self._ask, addresses),

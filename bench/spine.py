@@ -203,9 +203,9 @@ def stream(seed, version, count):
     """Pod events as bytes: readiness as a coin falls, so that about half of them show something new."""
     from bench.world import _PAD, PODS, pod_bytes
 
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     return [
-        pod_bytes(chance.randrange(PODS), version + i, ready=chance.random() < 0.5, template_pad=_PAD)
+        pod_bytes(randomness.randrange(PODS), version + i, ready=randomness.random() < 0.5, template_pad=_PAD)
         for i in range(count)
     ]
 

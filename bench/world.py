@@ -254,23 +254,23 @@ def measure_world(count: int) -> dict[str, float]:
         peaks.append(_memory()[1])
 
     # Events: readiness flips, and one in eight a pod that goes and one that comes.
-    chance = random.Random(7)
+    randomness = random.Random(7)
     version, cpu_s, worst_event, applied, fresh = 200_000, 0.0, 0.0, 0, count
     for _ in range(EVENTS // 2000):
         events: list[Seen | Gone] = []
         for _ in range(1500):
             version += 1
-            number = chance.randrange(count)
-            raw = pod_bytes(number, version, ready=chance.random() < 0.5, template_pad=_PAD)
+            number = randomness.randrange(count)
+            raw = pod_bytes(number, version, ready=randomness.random() < 0.5, template_pad=_PAD)
             events.append(Seen(Kind.POD, decode(Kind.POD, raw)))
         for _ in range(250):
             version += 1
-            number = chance.randrange(count)
+            number = randomness.randrange(count)
             found = decode(Kind.POD, pod_bytes(number, version))
             events.append(Gone(Kind.POD, found.key, found.uid))
             events.append(Seen(Kind.POD, decode(Kind.POD, pod_bytes(fresh, version, template_pad=_PAD))))
             fresh += 1
-        chance.shuffle(events)
+        randomness.shuffle(events)
         cpu = time.process_time()
         for event in events:
             world.apply(event)

@@ -21,7 +21,7 @@ from bench.regions.scenarios import SCENARIOS
 from bench.regions.schemes import QueueScheme
 from mooring.core.model.operator import StepKind
 from mooring.core.queue.config import DEFAULT_STEP_COST, Settings, StepCosts
-from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: What is played: data in, data out, and leaders.
 PLAYED: Final = ("scale-out", "scale-in", "store-loss")
@@ -105,7 +105,7 @@ def _limit(bound: float, seed: int, model: Model) -> int | None:
 def _try(settings: Settings, bound: float, seed: int, model: Model) -> Trial:
     peak, longest, balanced = 0.0, 0.0, True
     for name in PLAYED:
-        cluster = SCENARIOS[name](STORES, REGIONS, SeededChance(f"{seed}/{name}").random)
+        cluster = SCENARIOS[name](STORES, REGIONS, SeededRandomness(f"{seed}/{name}").random)
         figures = play(cluster, QueueScheme(settings), seed=seed, model=model, at_most_s=3600.0)
         peak = max(peak, figures.peak_latency)
         # A cost above the limit lets nothing pass: then nothing was moved, and that is no answer.

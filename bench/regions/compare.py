@@ -10,7 +10,7 @@ from bench.regions.play import Figures, play
 from bench.regions.scenarios import SCENARIOS
 from bench.regions.schemes import LimitScheme, QueueScheme
 from mooring.core.queue.config import Settings, parse
-from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: Regions per store: enough to move for minutes, few enough to be played in seconds.
 REGIONS_PER_STORE: Final = 30
@@ -35,7 +35,7 @@ def compare(
         for count in stores:
             regions = count * (FEWER_REGIONS if count >= MANY_STORES else REGIONS_PER_STORE)
             for scheme in (LimitScheme(), QueueScheme()):
-                cluster = SCENARIOS[name](count, regions, SeededChance(f"{seed}/{name}/{count}").random)
+                cluster = SCENARIOS[name](count, regions, SeededRandomness(f"{seed}/{name}/{count}").random)
                 yield Row(name, count, regions, play(cluster, scheme, seed=seed, model=model))
 
 
@@ -85,7 +85,7 @@ def vary(seed: int = 1, model: Model | None = None) -> Iterator[Variation]:
         settings: Settings = parse(raw)
         slow = _SLOW if scenario == "slow-store" else None
         make = SCENARIOS["scale-out" if slow else scenario]
-        cluster = make(_STORES, _STORES * REGIONS_PER_STORE, SeededChance(f"{seed}/{scenario}").random)
+        cluster = make(_STORES, _STORES * REGIONS_PER_STORE, SeededRandomness(f"{seed}/{scenario}").random)
         scheme = QueueScheme(settings, repairs_first=setting == "repairs_first")
         figures = play(cluster, scheme, seed=seed, model=model, slow=slow)
         yield Variation(setting, value, scenario, figures)

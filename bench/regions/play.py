@@ -20,7 +20,7 @@ from mooring.capabilities.balance import BalancePolicy, Summary
 from mooring.capabilities.balance.policy import ORDER, REPLICA
 from mooring.core.model.operator import Operator, StepKind
 from mooring.core.queue.config import REGION_SCHEDULERS
-from mooring_lab.cluster.chance import SeededChance
+from mooring_lab.cluster.randomness import SeededRandomness
 
 TICK_S: Final = 0.5
 #: Looks per tick: PD's schedulers look every 10 ms, and find nothing new in most of them.
@@ -82,7 +82,7 @@ class _Counts:
 
 class _Play:
     def __init__(
-        self, cluster: RegionCluster, scheme: Scheme, model: Model, policy: BalancePolicy, chance: Random
+        self, cluster: RegionCluster, scheme: Scheme, model: Model, policy: BalancePolicy, randomness: Random
     ) -> None:
         self.model = model
         self.scheme = scheme
@@ -90,7 +90,7 @@ class _Play:
         self.summary.set_stores(cluster.stores.values(), cluster.evicting)
         for region in cluster.regions:
             self.summary.put(region)
-        self.busy = {s: chance.uniform(model.busy_low, model.busy_high) for s in cluster.stores}
+        self.busy = {s: randomness.uniform(model.busy_low, model.busy_high) for s in cluster.stores}
         #: Some stores are slower than others.
         self.bandwidth = dict.fromkeys(cluster.stores, model.bandwidth_mib_per_s)
         self.sources = tuple(policy.sources)
@@ -209,7 +209,7 @@ def play(
 ) -> Figures:
     """`limit`: what a store may bear, for counting who went above it; `slow`: stores with a bandwidth of their own."""
     policy = policy or BalancePolicy(sources=REGION_SCHEDULERS)
-    stage = _Play(cluster, scheme, model or Model(), policy, SeededChance(f"{seed}/busy").random)
+    stage = _Play(cluster, scheme, model or Model(), policy, SeededRandomness(f"{seed}/busy").random)
     stage.bandwidth.update(slow or {})
     quiet = last = turn = 0
     while quiet < QUIET_TICKS and stage.ticks * TICK_S < at_most_s:

@@ -313,9 +313,9 @@ def test_whatever_comes_in_the_world_is_the_same_after_every_turn(seed, tmp_path
     """Late and repeated versions, pods that went and come again, answers of writes, lists of any length and what comes
     while one is taken in, several of one pod in a turn; from the start, and from each checkpoint. O6: and every event
     of a turn is in the recording, whatever it did to the world."""
-    chance, made, were, given = random.Random(seed), Recorded(tmp_path, 10 << 20), {}, {}
+    randomness, made, were, given = random.Random(seed), Recorded(tmp_path, 10 << 20), {}, {}
     for turn in range(90):
-        events = [_something(chance, turn) for _ in range(chance.randrange(1, 6))]
+        events = [_something(randomness, turn) for _ in range(randomness.randrange(1, 6))]
         made.give(*events)
         were[made.now], given[made.now] = list(made.engine.world.pods()), len(events)
         if turn % 40 == 20:
@@ -339,19 +339,19 @@ def test_whatever_comes_in_the_world_is_the_same_after_every_turn(seed, tmp_path
 def test_a_checkpoint_copied_in_steps_while_others_have_the_loop_replays_bit_for_bit(seed, tmp_path):
     """O6: each slice is one step; admission writes between them at any moment, and at times the engine takes a turn all
     the same. From every checkpoint the same comes out, and all that is remembered in the end is equal."""
-    chance, later, ticks = random.Random(seed), [], iter(range(10**9))
+    randomness, later, ticks = random.Random(seed), [], iter(range(10**9))
     made = Recorded(tmp_path, 10 << 20, lambda _, call: later.append(call), lambda: float(next(ticks)))
     book, sliced = made.engine.world.index(SlotBook), 0
     for turn in range(90):
-        made.give(*(_something(chance, turn) for _ in range(chance.randrange(1, 6))))
+        made.give(*(_something(randomness, turn) for _ in range(randomness.randrange(1, 6))))
         made.box.begin_part()
         while later:
             later.pop(0)()
             sliced += made.box.copying
-            if made.box.copying and chance.random() < 0.1:
-                book.open(f"owner-{chance.randrange(5)}", made.engine.world, made.now)
-            if made.box.copying and chance.random() < 0.01:
-                made.give(_something(chance, turn))
+            if made.box.copying and randomness.random() < 0.1:
+                book.open(f"owner-{randomness.randrange(5)}", made.engine.world, made.now)
+            if made.box.copying and randomness.random() < 0.01:
+                made.give(_something(randomness, turn))
     assert sliced > 500
     for _ in range(200):
         made.give(Tick())  # until the lists are taken in
@@ -463,12 +463,12 @@ def _at(number, version, uid=""):
     return msgspec.structs.replace(pod, uid=uid, shape=SHAPES[drawn.randrange(3)])
 
 
-def _something(chance, turn):
+def _something(randomness, turn):
     """An event of one of a few pods; versions jump back at times."""
-    number, version = chance.randrange(8), max(2, 10 * turn + chance.randrange(-40, 10))
+    number, version = randomness.randrange(8), max(2, 10 * turn + randomness.randrange(-40, 10))
     # Some are recreated under their name.
-    pod = _at(number, version, f"u{number}-{turn // 30}" if chance.random() < 0.3 else "")
-    match chance.randrange(12):
+    pod = _at(number, version, f"u{number}-{turn // 30}" if randomness.random() < 0.3 else "")
+    match randomness.randrange(12):
         case 0:
             return Gone(Kind.POD, pod.key, pod.uid)
         case 1:
@@ -476,8 +476,8 @@ def _something(chance, turn):
         case 2:
             return Outcome(instruction="i1", gone=Gone(Kind.POD, pod.key, pod.uid))
         case 3:
-            many = chance.choice([0, 300, 2500])
-            return Listed(Kind.POD, tuple(_at(i, version) for i in range(chance.randrange(4, 9) + many)))
+            many = randomness.choice([0, 300, 2500])
+            return Listed(Kind.POD, tuple(_at(i, version) for i in range(randomness.randrange(4, 9) + many)))
         case _:
             return Seen(Kind.POD, pod)
 

@@ -8,9 +8,9 @@ from mooring.clients.kube import Informer
 from mooring.clients.wire.kube import project
 from mooring.core.model.events import Gone, Listed
 from mooring.core.model.kinds import Kind
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import TimelineClock, run_virtual
 from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.randomness import SeededRandomness
 
 
 class Mirror:
@@ -40,18 +40,18 @@ def test_losing_events_costs_time_never_truth(seed: int):
     cluster.deployment("default", "web", 8)
     faults = cluster.api.faults
     faults.expired_as_status = bool(seed % 2)
-    chance = SeededChance(seed).fork("test")
+    randomness = SeededRandomness(seed).fork("test")
 
     async def main() -> None:
         clock = TimelineClock(cluster.timeline)
-        informer = Informer(cluster.api, Kind.POD, mirror.hear, clock, chance)
+        informer = Informer(cluster.api, Kind.POD, mirror.hear, clock, randomness)
         following = asyncio.create_task(informer.run())
         faults.schedule(300, 25)
         for _ in range(60):
             await clock.sleep(5)
             pods = cluster.store.list(Kind.POD)
             if pods:
-                victim = pods[int(chance.uniform(0, len(pods)))]["metadata"]
+                victim = pods[int(randomness.uniform(0, len(pods)))]["metadata"]
                 cluster.store.delete(Kind.POD, victim["namespace"], victim["name"], grace_s=1)
         await clock.sleep(60)
         following.cancel()

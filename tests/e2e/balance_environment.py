@@ -24,7 +24,7 @@ from mooring.clients.ports import AlreadyExistsError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import Peer, Region
 from mooring.core.queue import live_settings
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.pd import PdSettings, SandboxPd
 from mooring_lab.control.loopback import free_ports
@@ -194,7 +194,7 @@ class Environment:
             await eventually(lambda: self._created(api))
             self.url = await self.stores.start(self._lab)
             stack.push_async_callback(self.stores.close)
-            self.pd = PdClient([self.url], clock=WallClock(), chance=SystemChance())
+            self.pd = PdClient([self.url], clock=WallClock(), randomness=SystemRandomness())
             stack.push_async_callback(self.pd.close)
             self._session = await stack.enter_async_context(aiohttp.ClientSession(self.url))
             await eventually(self._settled)

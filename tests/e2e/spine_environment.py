@@ -229,7 +229,7 @@ class RealPlacement:
 
     async def start(self, names):
         from mooring.clients.pd import PdClient
-        from mooring.process.clock import SystemChance, WallClock
+        from mooring.process.clock import SystemRandomness, WallClock
         from tests.faketikv import FakeTikv
 
         before = set(self._lab.pids())
@@ -239,7 +239,7 @@ class RealPlacement:
         self._ids = {name: i for i, name in enumerate(names, 1)}
         self.tikv = FakeTikv(urls, addresses=addresses, regions=REGIONS, transfer_s=0.1)
         await self.tikv.start()
-        self._client = PdClient(urls, clock=WallClock(), chance=SystemChance())
+        self._client = PdClient(urls, clock=WallClock(), randomness=SystemRandomness())
         await eventually(self._settled)
         return ",".join(urls)
 

@@ -23,7 +23,7 @@ from mooring.clients.kube import HttpKubeApi, load
 from mooring.process.clock import WallClock
 from mooring.process.lease.elector import Elector
 
-class Chance(random.Random):
+class Randomness(random.Random):
     def token(self, length=8):
         return "x" * length
 
@@ -33,7 +33,7 @@ async def main(kubeconfig, namespace, identity):
     async def stopped():
         say("stopped")
     async with HttpKubeApi(load(kubeconfig)) as api:
-        elector = Elector(api, WallClock(), Chance(), namespace=namespace, name="mooring", identity=identity,
+        elector = Elector(api, WallClock(), Randomness(), namespace=namespace, name="mooring", identity=identity,
                           on_started=lambda: say("started"), on_stopped=stopped)
         task = asyncio.create_task(elector.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -57,9 +57,9 @@ def fuzz(found: list[Target], inputs: int, seed: int) -> tuple[int, int, int]:
     shown: Counter[str] = Counter()
     tracebacks = stalls = settled = 0
     for number in range(inputs):
-        chance = random.Random(f"{seed}/{number}")
+        randomness = random.Random(f"{seed}/{number}")
         target = found[number % len(found)]
-        body = mutated(chance.choice(target.seeds), chance)
+        body = mutated(randomness.choice(target.seeds), randomness)
         took, error = _tried(target, body)
         if error is not None:
             tracebacks += 1

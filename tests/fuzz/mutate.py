@@ -38,21 +38,21 @@ LARGE = 40
 LARGEST = 1_500_000
 
 
-def mutated(seed: bytes, chance: random.Random) -> bytes:
+def mutated(seed: bytes, randomness: random.Random) -> bytes:
     """Most often the tree is changed and the text stays JSON; sometimes it is the bytes, sometimes a size."""
-    way = chance.random()
+    way = randomness.random()
     if way < 0.05:
-        return chance.randbytes(chance.randrange(64))
+        return randomness.randbytes(randomness.randrange(64))
     if way < 0.3:
-        return _bytes(seed, chance)
+        return _bytes(seed, randomness)
     try:
         tree = json.loads(seed)
     except ValueError:
-        return _bytes(seed, chance)
-    for _ in range(chance.choice((1, 1, 2, 3, 8))):
-        tree = _tree(tree, chance, ODD)
-    if chance.randrange(LARGE) == 0:
-        body = _dumped(_tree(tree, chance, [_large(chance)]))
+        return _bytes(seed, randomness)
+    for _ in range(randomness.choice((1, 1, 2, 3, 8))):
+        tree = _tree(tree, randomness, ODD)
+    if randomness.randrange(LARGE) == 0:
+        body = _dumped(_tree(tree, randomness, [_large(randomness)]))
         if len(body) <= LARGEST:
             return body
     return _dumped(tree)
@@ -62,62 +62,62 @@ def _dumped(tree: Any) -> bytes:
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
-def _large(chance: random.Random) -> Any:
+def _large(randomness: random.Random) -> Any:
     """A long text, a dense structure, or very many different ones: of any order of magnitude alike."""
-    length = int(2 ** chance.uniform(8, math.log2(LARGEST)))
-    match chance.randrange(6):
+    length = int(2 ** randomness.uniform(8, math.log2(LARGEST)))
+    match randomness.randrange(6):
         case 0:
-            return chance.choice("9xxx\u00e9\\") * length
+            return randomness.choice("9xxx\u00e9\\") * length
         case 1:
-            return [chance.choice(([], {}, 0, [[]], {"": {}}))] * (length // 3)
+            return [randomness.choice(([], {}, 0, [[]], {"": {}}))] * (length // 3)
         case 2:
-            return {f"{number:x}": chance.choice((0, "", [])) for number in range(length // 8)}
+            return {f"{number:x}": randomness.choice((0, "", [])) for number in range(length // 8)}
         case 3:
             return [{f"{number}-{length}": str(number)} for number in range(length // 24)]
         case 4:
             return [f"{number}-{length}" for number in range(length // 12)]
         case _:
             short = [one for one in ODD if len(str(one)) < 50]
-            return [chance.choice(short) for _ in range(length // 16)]
+            return [randomness.choice(short) for _ in range(length // 16)]
 
 
-def _bytes(seed: bytes, chance: random.Random) -> bytes:
+def _bytes(seed: bytes, randomness: random.Random) -> bytes:
     body = bytearray(seed)
-    for _ in range(chance.choice((1, 1, 2, 5))):
-        at = chance.randrange(len(body) + 1)
-        match chance.randrange(4):
+    for _ in range(randomness.choice((1, 1, 2, 5))):
+        at = randomness.randrange(len(body) + 1)
+        match randomness.randrange(4):
             case 0:
-                body[at : at + chance.randrange(1, 9)] = chance.choice(TOKENS)
+                body[at : at + randomness.randrange(1, 9)] = randomness.choice(TOKENS)
             case 1:
-                del body[at : at + chance.randrange(1, 40)]
+                del body[at : at + randomness.randrange(1, 40)]
             case 2:
-                body[at:at] = chance.choice(TOKENS)
+                body[at:at] = randomness.choice(TOKENS)
             case _:
-                body[at:at] = body[: chance.randrange(1, 60)]
+                body[at:at] = body[: randomness.randrange(1, 60)]
     return bytes(body)
 
 
-def _tree(value: Any, chance: random.Random, others: list[Any]) -> Any:
-    """One place in it is one of the others: walked down by chance, changed where the walk ends."""
-    if isinstance(value, dict) and value and chance.random() < 0.9:
-        key = chance.choice(list(value))
-        match chance.randrange(12):
+def _tree(value: Any, randomness: random.Random, others: list[Any]) -> Any:
+    """One place in it is one of the others: walked down by randomness, changed where the walk ends."""
+    if isinstance(value, dict) and value and randomness.random() < 0.9:
+        key = randomness.choice(list(value))
+        match randomness.randrange(12):
             case 0:
                 return {k: v for k, v in value.items() if k != key}
             case 1:
-                return {**value, str(chance.choice(ODD)): value[key]}
+                return {**value, str(randomness.choice(ODD)): value[key]}
             case _:
-                return {**value, key: _tree(value[key], chance, others)}
-    if isinstance(value, list) and value and chance.random() < 0.9:
-        at = chance.randrange(len(value))
-        match chance.randrange(12):
+                return {**value, key: _tree(value[key], randomness, others)}
+    if isinstance(value, list) and value and randomness.random() < 0.9:
+        at = randomness.randrange(len(value))
+        match randomness.randrange(12):
             case 0:
                 return value[:at] + value[at + 1 :]
             case 1:
-                return value + [value[at]] * chance.randrange(1, 6)
+                return value + [value[at]] * randomness.randrange(1, 6)
             case _:
-                return [*value[:at], _tree(value[at], chance, others), *value[at + 1 :]]
-    if isinstance(value, str) and value and chance.random() < 0.3:
-        at = chance.randrange(len(value))
-        return value[:at] + str(chance.choice(others)) + value[at + chance.randrange(3) :]
-    return chance.choice(others)
+                return [*value[:at], _tree(value[at], randomness, others), *value[at + 1 :]]
+    if isinstance(value, str) and value and randomness.random() < 0.3:
+        at = randomness.randrange(len(value))
+        return value[:at] + str(randomness.choice(others)) + value[at + randomness.randrange(3) :]
+    return randomness.choice(others)

@@ -134,34 +134,36 @@ class Candidate:
         self.later(seconds / self.rate, self.read)
 
     def read(self):
-        chance = self.world.chance
-        if chance.random() < 0.02:  # killed, and started again some time later
+        randomness = self.world.randomness
+        if randomness.random() < 0.02:  # killed, and started again some time later
             self.lives += 1
-            self.world.at(chance.choice([0.5, 5, 20]), self.wake)
-        elif chance.random() < 0.03:  # a clean stop: first the fence, then the lease
+            self.world.at(randomness.choice([0.5, 5, 20]), self.wake)
+        elif randomness.random() < 0.03:  # a clean stop: first the fence, then the lease
             holder, lease = self.election.identity, self.world.lease
             self.election.stepped_down()
             if lease is not None and lease.holder == holder:
                 self.world.write(lease.resource_version, "")
             self.lives += 1
-            self.world.at(chance.choice([0.5, 5]), self.wake)
-        elif chance.random() < 0.15:  # no answer
+            self.world.at(randomness.choice([0.5, 5]), self.wake)
+        elif randomness.random() < 0.15:  # no answer
             self.decide(self.election.unheard(self.clock()))
         else:
             lease = self.world.lease
-            self.later(chance.choice([0.01, 0.2, 1.9]), lambda: self.decide(self.election.observe(lease, self.clock())))
+            self.later(
+                randomness.choice([0.01, 0.2, 1.9]), lambda: self.decide(self.election.observe(lease, self.clock()))
+            )
 
     def decide(self, step):
-        chance = self.world.chance
+        randomness = self.world.randomness
         match step:
             case Acquire(base) | Renew(base):
                 began, version, identity = self.clock(), base and base.resource_version, self.election.identity
                 # The request arrives now, later, or when nobody waits for it any more.
                 self.world.at(
-                    chance.choice([0.01, 0.01, 0.5, 1.5, 5.0, 15.0]),
+                    randomness.choice([0.01, 0.01, 0.5, 1.5, 5.0, 15.0]),
                     lambda: self.arrived(version, identity, began),
                 )
-                self.pause(chance.choice([1.6, 2.0, 2.0]))
+                self.pause(randomness.choice([1.6, 2.0, 2.0]))
             case LeaseWait(seconds):
                 self.pause(min(seconds, 2.0))
             case StepDown():
@@ -171,7 +173,9 @@ class Candidate:
     def arrived(self, version, identity, began):
         record = self.world.write(version, identity)
         if record is not None:
-            self.later(self.world.chance.choice([0.01, 0.01, 1.0, 3.0]), lambda: self.answered(record, identity, began))
+            self.later(
+                self.world.randomness.choice([0.01, 0.01, 1.0, 3.0]), lambda: self.answered(record, identity, began)
+            )
 
     def answered(self, record, identity, began):
         # The loop waits for a request no longer than its time-out, and for an answer to this life's request only.
@@ -183,7 +187,7 @@ class World:
     """Real time, one Lease with compare-and-swap, and everything that is on its way."""
 
     def __init__(self, seed, clocks):
-        self.chance = random.Random(seed)
+        self.randomness = random.Random(seed)
         self.now, self.version, self.lease = 0.0, 0, None
         self.leads = 0
         self._agenda, self._count = [], 0

@@ -15,13 +15,13 @@ class Clock:
         return self.at
 
 
-class Chance:
+class Randomness:
     def token(self, length):
         return "t" * length
 
 
 def recorder(clock):
-    return KubeRecorder(None, clock, Chance(), Metrics(), identity="mooring-0")
+    return KubeRecorder(None, clock, Randomness(), Metrics(), identity="mooring-0")
 
 
 def say(rec, message, reason="one-store", uid="u1"):

@@ -2,8 +2,8 @@
 
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.rehearse.events.catalog import Options, acts
 from mooring_lab.rehearse.outcome import Interrupted
 from mooring_lab.rehearse.play import Play, everything_on, rehearse
@@ -61,7 +61,7 @@ def test_ties_are_drawn_among_equal_nodes_alone() -> None:
     seen = set()
     for seed in range(2, 12):
         cluster = Cluster(seed=1)
-        cluster.scheduler.draw_ties(SeededChance(seed))
+        cluster.scheduler.draw_ties(SeededRandomness(seed))
         cluster.add_nodes(3, "n", cpu="16", memory="64Gi")
         cluster.add_node("small", cpu="2", memory="4Gi")
         cluster.deployment("shop", "web", 1)

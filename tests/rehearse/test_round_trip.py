@@ -16,7 +16,7 @@ from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.clients.registry.choose import open_registry
 from mooring.core.model.cluster import Key
 from mooring.process.assemble import capacity_rules, make_pd
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.cluster import Cluster
 from mooring_lab.cluster.http.facade import Facade
@@ -54,7 +54,7 @@ async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], N
             connection,
             config,
             now=cluster.timeline.now(),
-            make_pd=make_pd(WallClock(), SystemChance(), config, api),
+            make_pd=make_pd(WallClock(), SystemRandomness(), config, api),
             make_registry=open_registry,
             progress=lambda _: between(),
         )

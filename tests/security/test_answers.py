@@ -17,7 +17,7 @@ from mooring.core.model.marks import PD_ENDPOINTS
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
 from mooring.process.assemble import make_pd
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring.process.pd_directory import GONE, PdDirectory
 from mooring.process.settings.config import Config
 from tests.process.test_pds import Driver
@@ -72,7 +72,7 @@ async def test_a_look_at_a_pd_without_room_for_it_is_no_answer():
     body = msgspec.json.encode({"stores": [STORE] * 9_999, "x": " " * (3 * MIB)})
     async with Server(body) as pd:
         api = HttpKubeApi(Connection("http://127.0.0.1:9"))
-        make = make_pd(WallClock(), SystemChance(), Config(), api)
+        make = make_pd(WallClock(), SystemRandomness(), Config(), api)
         drivers = [make(Key("evil", f"c{n}"), (pd.url,)) for n in range(12)]
         said = await asyncio.gather(*(driver.stores() for driver in drivers), return_exceptions=True)
         refused = [str(error) for error in said if isinstance(error, UnansweredError)]

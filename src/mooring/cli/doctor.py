@@ -93,14 +93,14 @@ def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: b
 
 async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":
     from mooring.install.doctor import DoctorTarget, examine
-    from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.clock import SystemRandomness, WallClock
 
     settings = resolved.config
     async with connect(settings.kubeconfig, settings.context, probe=False) as api:
         patient = DoctorTarget(
             api=api,
             clock=WallClock(),
-            chance=SystemChance(),
+            randomness=SystemRandomness(),
             config=settings,
             sources=resolved.sources,
             server=server,

@@ -271,7 +271,7 @@ class MachineRegistry(Protocol):
     async def close(self) -> None: ...
 
 
-# ── Time, chance, words ───────────────────────────────────────────────────────────────────────────────────────────
+# ── Time, randomness, words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Clock(Protocol):
@@ -294,7 +294,7 @@ class Alarm(Protocol):
         ...
 
 
-class Chance(Protocol):
+class Randomness(Protocol):
     """Ids and jitter, from a seed wherever runs must repeat."""
 
     def token(self, length: int = 8) -> str: ...

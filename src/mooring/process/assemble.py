@@ -8,7 +8,7 @@ from mooring.capabilities.registry import descriptors, limits, uncapped
 from mooring.clients.pd.client import PdClient
 from mooring.clients.pd.client_secret import ClientSecret
 from mooring.clients.pd.room import AnswerRoom
-from mooring.clients.ports import Chance, Clock, KubeApi, PlacementDriver
+from mooring.clients.ports import Clock, KubeApi, PlacementDriver, Randomness
 from mooring.core.engine.capability import Capability
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Key
@@ -35,7 +35,7 @@ def capacity_rules(config: Config) -> CapacityRules:
     return next((rules for rules in said if rules is not None), CapacityRules())
 
 
-def make_pd(clock: Clock, chance: Chance, config: Config, api: KubeApi) -> Make:
+def make_pd(clock: Clock, randomness: Randomness, config: Config, api: KubeApi) -> Make:
     """Clients for real PDs. Where an administrator has named one, what it says about its members is trusted."""
     room, given, hosts = AnswerRoom(), config.pd, config.pd_hosts
 
@@ -50,6 +50,6 @@ def make_pd(clock: Clock, chance: Chance, config: Config, api: KubeApi) -> Make:
 
         name = config.pd_client_secrets.get(str(owner), f"{owner.name}-cluster-client-secret")
         secret = ClientSecret(api, Key(owner.namespace, name), clock, optional=str(cluster) in given)
-        return PdClient(urls, clock=clock, chance=chance, secret=secret, may_ask=may_ask_at, may_keep=may_keep)
+        return PdClient(urls, clock=clock, randomness=randomness, secret=secret, may_ask=may_ask_at, may_keep=may_keep)
 
     return make

@@ -25,7 +25,7 @@ class WallClock:
         return asyncio.get_running_loop().call_later(seconds, call)
 
 
-class SystemChance:
+class SystemRandomness:
     def __init__(self) -> None:
         self._random = random.SystemRandom()
 

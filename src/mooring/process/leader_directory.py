@@ -27,7 +27,7 @@ from mooring.core.world.read import WorldRead
 #: How long a Secret that was read is used.
 FRESH_S: Final = 60.0
 #: Systems whose connections are kept.
-MOST: Final = 256
+MAX_SYSTEMS: Final = 256
 #: The data of a Secret, decoded.
 Secret = Mapping[str, bytes]
 #: Driver, addresses by pod, Secret → the driver, and what closes its connections.
@@ -59,7 +59,7 @@ class LeaderDirectory:
         if known is None or known[0] != secret:
             if known is not None:
                 await known[1].close()
-            if len(self._asks) >= MOST:
+            if len(self._asks) >= MAX_SYSTEMS:
                 await self._asks.pop(next(iter(self._asks)))[1].close()
             known = self._asks[key] = (secret, HttpAsk(tls_of(secret, key), login_of(secret)))
         return DRIVERS[name](known[1], addresses)
@@ -81,7 +81,7 @@ class LeaderDirectory:
             found = {k: base64.b64decode(v, validate=True) for k, v in (read.get("data") or {}).items()}
         except (binascii.Error, TypeError, AttributeError):
             raise RefusedError(f"Secret {workload.namespace}/{printable(name)} is not one that can be read") from None
-        if len(self._secrets) >= MOST:
+        if len(self._secrets) >= MAX_SYSTEMS:
             self._secrets.clear()
         self._secrets[workload.namespace, name] = self._clock.now(), found
         return found

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from mooring.clients.ports import Chance, Clock, Json, KubeApi, PortError
+from mooring.clients.ports import Clock, Json, KubeApi, PortError, Randomness
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.core.model.times import rfc3339
 from mooring.process.metrics import Metrics
@@ -27,10 +27,10 @@ LONGEST: Final = 1_024
 
 
 class KubeRecorder:
-    def __init__(self, api: KubeApi, clock: Clock, chance: Chance, metrics: Metrics, *, identity: str) -> None:
+    def __init__(self, api: KubeApi, clock: Clock, randomness: Randomness, metrics: Metrics, *, identity: str) -> None:
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self.metrics = metrics
         self._identity = identity
         self._said: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
@@ -70,7 +70,7 @@ class KubeRecorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": where, "name": f"{name}.{self._chance.token(10)}"},
+            "metadata": {"namespace": where, "name": f"{name}.{self._randomness.token(10)}"},
             "involvedObject": {
                 "apiVersion": RESOURCES[kind].api_version,
                 "kind": str(kind),

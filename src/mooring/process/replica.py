@@ -22,7 +22,7 @@ from mooring.capabilities.registry import descriptors, hooks
 from mooring.clients.kube.fence import fenced
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
-from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
+from mooring.clients.ports import Clock, KubeApi, MachineRegistry, Randomness
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import PolicyChanged, QueueSettingsChanged
@@ -86,7 +86,7 @@ class Replica:
         api: KubeApi,
         make_pd: Make,
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         *,
         identity: str,
         capabilities: Sequence[Capability],
@@ -109,7 +109,7 @@ class Replica:
         self.elector = Elector(
             api,
             clock,
-            chance,
+            randomness,
             namespace=config.namespace,
             name=config.lease_name,
             identity=identity,
@@ -120,7 +120,7 @@ class Replica:
         self.registry = SettingsRegistry(
             self.world, config.namespace, make=make_registry, fixed=registry, settings=config.registry_settings()
         )
-        self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
+        self.recorder = KubeRecorder(api, clock, randomness, self.metrics, identity=identity)
         self.leaders = LeaderDirectory(self.world, api, clock, config.leader_hosts, make_leaders)
         actor = Actor(api, self.pds, self.elector, self.leaders.driver)
         self.shell = Shell(
@@ -138,7 +138,7 @@ class Replica:
             self.engine,
             api,
             clock,
-            chance,
+            randomness,
             elector=self.elector,
             recorder=self.recorder,
             shell=self.shell,
@@ -163,13 +163,13 @@ class Replica:
         self.elector.hands_over = lambda: bool(hooks(self.config.on())) and not self.config.webhook_url
         self.elector.prepared = False
         self.blackbox = self._record() if config.blackbox.dir else None
-        self.informers = self._informers(chance, quiet=quiet)
+        self.informers = self._informers(randomness, quiet=quiet)
         self.shell.switch(config.on(), config.observing())
 
     def _fleet(self) -> FleetPolicy | None:
         return self.config.policy(FleetPolicy) if "fleet" in self.config.on() else None
 
-    def _informers(self, chance: Chance, *, quiet: bool) -> InformerSet:
+    def _informers(self, randomness: Randomness, *, quiet: bool) -> InformerSet:
         around = QuietCollector() if quiet else None
         claims = NodeClaims(self.shell.tell)
         sinks = {Kind.NODE: claims.on_node, Kind.NODE_CLAIM: claims.on_claim}
@@ -179,7 +179,7 @@ class Replica:
                 kind,
                 sinks.get(kind, self.shell.tell),
                 self.clock,
-                chance,
+                randomness,
                 around_sync=around or contextlib.nullcontext,
                 known=(lambda _, obj: obj) if kind in sinks else self.world.known,
             )

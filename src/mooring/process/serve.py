@@ -26,7 +26,7 @@ from mooring.clients.x509 import name as subject_name
 from mooring.core.model.exits import UserError
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring.process.extender import extender_app
 from mooring.process.http.intake import BodyIntake
 from mooring.process.http.listening import Listener
@@ -57,15 +57,15 @@ async def live(
 ) -> None:
     """Until canceled. `server` is the API server's URL; `say` prints for the user; `on_replica` and `opened`
     are called with the replica and its page, for code in the same process; `context` names the cluster to people."""
-    clock, chance = WallClock(), SystemChance()
+    clock, randomness = WallClock(), SystemRandomness()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
-    identity = identity_of(config, server, f"{socket.gethostname()}-{chance.token(6)}")
+    identity = identity_of(config, server, f"{socket.gethostname()}-{randomness.token(6)}")
     replica = Replica(
         config,
         api,
-        make_pd(clock, chance, config, api),
+        make_pd(clock, randomness, config, api),
         clock,
-        chance,
+        randomness,
         identity=identity,
         capabilities=capabilities(config),
         make_registry=open_registry,

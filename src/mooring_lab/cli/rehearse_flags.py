@@ -115,7 +115,7 @@ async def taken(resolved: "Resolved", *, with_pd: bool = True) -> "Snapshot":
     """A snapshot of the cluster of the settings, as it is now."""
     from mooring.clients.registry.choose import open_registry
     from mooring.process.assemble import make_pd
-    from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.clock import SystemRandomness, WallClock
     from mooring_lab.rehearse.snapshot.capture import take
 
     config, clock = resolved.config, WallClock()
@@ -125,7 +125,7 @@ async def taken(resolved: "Resolved", *, with_pd: bool = True) -> "Snapshot":
             connection,
             config,
             now=clock.now(),
-            make_pd=make_pd(clock, SystemChance(), config, api) if with_pd else None,
+            make_pd=make_pd(clock, SystemRandomness(), config, api) if with_pd else None,
             make_registry=open_registry,
             progress=Progress().line,
         )

@@ -15,10 +15,10 @@ import msgspec
 from mooring.capabilities.registry import names, serving
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import quiet_collector, run_virtual
 from mooring_lab.cluster.kubelet import KubeletPace
 from mooring_lab.cluster.paced import PacedLoop, run_paced
+from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.demo.sandbox_stage import HURRY
 from mooring_lab.judge.lines import some
 from mooring_lab.rehearse.aftermath import LOOK_S, Aftermath, PlayTimeline, Progress
@@ -29,7 +29,7 @@ from mooring_lab.rehearse.snapshot.schema import Snapshot
 from mooring_lab.stage.rig import Rig
 from mooring_lab.stage.scenarios.home import ask_mooring
 
-#: Ids and names: the same for every seed, so that seeds differ in what is left to chance alone.
+#: Ids and names: the same for every seed, so that seeds differ in what is left to randomness alone.
 LOAD_SEED: Final = 1
 #: Before the event Mooring may correct what it finds, for so long at most.
 SETTLE_S: Final = 900.0
@@ -151,9 +151,9 @@ class Play:
         return [f"before the event, Mooring fixed what it found ({moved}); not counted"]
 
     def draw(self, seed: int) -> None:
-        """What is left to chance from now on: which of several equal nodes the scheduler takes; 1: the first."""
+        """What is left to randomness from now on: which of several equal nodes the scheduler takes; 1: the first."""
         self._seed = seed
-        self.rig.cluster.scheduler.draw_ties(None if seed == 1 else SeededChance(seed).fork("ties"))
+        self.rig.cluster.scheduler.draw_ties(None if seed == 1 else SeededRandomness(seed).fork("ties"))
 
     async def come_up(self) -> None:
         """Mooring runs on the snapshot and has corrected what it found."""

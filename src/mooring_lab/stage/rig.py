@@ -30,9 +30,9 @@ from mooring.process.replica import Replica
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.apiserver.admission import Admission, Webhook
 from mooring_lab.cluster.apiserver.api import SandboxKubeApi
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import TimelineClock, run_virtual
 from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.stage.gate import Gate, GatedClock, GatedPd, gated_api, gated_leaders
 
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +112,7 @@ class Rig:
         if self.cluster.store.find(Kind.NAMESPACE, "", self.config.namespace) is None:
             self.cluster.store.create(Kind.NAMESPACE, namespace)
         self.clock = TimelineClock(self.cluster.timeline)
-        self.chance = SeededChance(seed).fork("mooring")
+        self.randomness = SeededRandomness(seed).fork("mooring")
         self.replicas: dict[str, RunningReplica] = {}
         #: Every write of every replica, in order: "patch TidbCluster tidb/demo", "pd add-evict-leader 4".
         self.writes: list[str] = []
@@ -139,7 +139,7 @@ class Rig:
             gated_api(client, gate),
             lambda key, _: GatedPd(self.pd(key), gate),
             GatedClock(self.clock, gate),
-            self.chance.fork(name),
+            self.randomness.fork(name),
             identity=name,
             capabilities=capabilities(self.config),
             registry=self.cluster.sabakan,

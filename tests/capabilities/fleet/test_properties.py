@@ -96,10 +96,10 @@ def test_passes_come_to_an_end_and_stay_there(v):
 
 @settings(max_examples=120, deadline=None)
 @given(views(), st.randoms(use_true_random=False))
-def test_the_order_of_the_list_changes_nothing(v, chance: random.Random):
+def test_the_order_of_the_list_changes_nothing(v, randomness: random.Random):
     """F11: same machines, same plan."""
     shuffled = list(v.machines)
-    chance.shuffle(shuffled)
+    randomness.shuffle(shuffled)
     assert decide(v) == decide(msgspec.structs.replace(v, machines=shuffled))
 
 

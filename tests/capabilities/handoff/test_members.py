@@ -284,7 +284,7 @@ def test_everything_asked_at_once_while_everything_fails(seed):
     asked = (*MEMBERS, "demo-tidb-0", "demo-tidb-1", "demo-tikv-0")
 
     async def scenario(s):
-        faults, draw, after = s.cluster.api.faults, s.rig.chance.fork("trouble").uniform, s.cluster.timeline.after
+        faults, draw, after = s.cluster.api.faults, s.rig.randomness.fork("trouble").uniform, s.cluster.timeline.after
         faults.rates = FaultRates(lost_request=draw(0, 0.15), lost_answer=draw(0, 0.15), conflict=draw(0, 0.15))
         faults.schedule(120.0, count=3)
         after(draw(0, 60), s.pd.lose_leader)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove
+from mooring.capabilities.handoff.tikv.proof import disproof, elected_at, prove, recheck_reason
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
 from mooring.core.world.outside import Outside
@@ -22,7 +22,7 @@ EMPTY = PdView(
 
 
 def judged(view, now=NOW):
-    return doubt(view, 1, now, HandoffPolicy())
+    return disproof(view, 1, now, HandoffPolicy())
 
 
 def changed(**how):
@@ -72,7 +72,7 @@ def test_regions_without_a_leader_are_tolerated_as_stated(leaders, regions, up_s
     """E6: one region is lost: that is no doubt about this store, once PD has been up for long; more than stated are."""
     stores = (store(1, 0, last_heartbeat_at=NOW - 5), store(2, leaders, regions))
     view = PdView(stores, (1,), regions, start_timestamp=int(NOW - up_s))
-    assert (doubt(view, 1, NOW, HandoffPolicy(leaderless_share=share)) is None) == proven
+    assert (disproof(view, 1, NOW, HandoffPolicy(leaderless_share=share)) is None) == proven
 
 
 def test_false_zero_of_a_pd_that_lost_its_regions():
@@ -140,7 +140,7 @@ def test_another_member_that_takes_over_proves_nothing_before_its_stores_have_re
     looks.prove(EMPTY, NOW)
     at = looks.prove(other, NOW + 2)
     assert at == NOW + 62
-    assert "a new leader" in again(looks.notes, at, looks.policy)
+    assert "a new leader" in recheck_reason(looks.notes, at, looks.policy)
     assert looks.prove(other, NOW + 61) == at
     assert looks.prove(other, at) is None
 

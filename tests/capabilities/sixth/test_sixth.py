@@ -130,7 +130,7 @@ async def test_doctor_asks_itself(sixth):
             return {"data": {"wait": "soon"}}
 
     target = DoctorTarget(
-        api=Api(), clock=WallClock(), chance=None, config=Config(features={"sixth": True}), sources={}, server=""
+        api=Api(), clock=WallClock(), randomness=None, config=Config(features={"sixth": True}), sources={}, server=""
     )
     (found,) = [f for f in await _of_capabilities(target, frozenset({"sixth"}), ()) if f.group == "sixth"]
     assert (found.code, found.seen) == ("MO999", "{'wait': 'soon'}")

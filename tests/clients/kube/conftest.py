@@ -153,7 +153,7 @@ class HastyClock:
 
 
 class Middle:
-    """Chance that always takes the middle."""
+    """Randomness that always takes the middle."""
 
     def token(self, length: int = 8) -> str:
         return "a" * length
@@ -273,5 +273,5 @@ def virtual():
             return runner.run(asyncio.wait_for(main(loop), 3600))
 
     run.clock = SkewedClock
-    run.chance = Middle()
+    run.randomness = Middle()
     return run

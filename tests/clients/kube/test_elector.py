@@ -74,7 +74,7 @@ class Process:
         self.elector = Elector(
             self.line,
             self.clock,
-            virtual.chance,
+            virtual.randomness,
             namespace="mooring",
             name="mooring",
             identity=name,

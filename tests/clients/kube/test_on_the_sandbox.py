@@ -13,8 +13,8 @@ from mooring.core.model.kinds import Kind
 from mooring.process.lease.elector import Elector
 from mooring_lab.cluster.apiserver.api import SandboxKubeApi
 from mooring_lab.cluster.apiserver.store import ObjectStore
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline, TimelineClock, run_virtual
+from mooring_lab.cluster.randomness import SeededRandomness
 
 NAMES = st.sampled_from("abcdef")
 DEEDS = st.one_of(
@@ -78,7 +78,7 @@ def test_whatever_happens_in_the_end_the_truth_is_known(seed, deeds):
 
     async def main():
         told = Told()
-        informer = Informer(ours, Kind.CONFIG_MAP, told, clock, SeededChance(seed))
+        informer = Informer(ours, Kind.CONFIG_MAP, told, clock, SeededRandomness(seed))
         task = asyncio.create_task(informer.run())
         for deed, what in deeds:
             # Not there, there already, or nobody answers: as in life.
@@ -109,7 +109,7 @@ def test_electors_never_overlap_and_one_always_comes_back(seed, faults):
     async def main():
         def start(name):
             elector = Elector(
-                api.as_client(name), clock, SeededChance(name), namespace="n", name="mooring", identity=name
+                api.as_client(name), clock, SeededRandomness(name), namespace="n", name="mooring", identity=name
             )
             return elector, asyncio.create_task(elector.run())
 

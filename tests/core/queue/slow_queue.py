@@ -54,7 +54,7 @@ class SlowQueue:
     def find(self, op_id):
         return next((r for r in self.waiting + self.running if r["op"].id == op_id), None)
 
-    def misfit(self, rec):
+    def never_fits(self, rec):
         cost = self.cost(rec)
         for t in sorted(cost, key=order):
             if self.limit(t) == 0:
@@ -97,7 +97,7 @@ class SlowQueue:
                         events.append(("rejected", op.id, busy_reason(claim)))
                         return
                     replaced.append(holder)
-        if reason := self.misfit(rec):
+        if reason := self.never_fits(rec):
             events.append(("rejected", op.id, reason))
             return
         cap = self.settings.cap(op.source)
@@ -122,7 +122,7 @@ class SlowQueue:
 
     def drop_misfits(self, events):
         for rec in self.line():
-            if reason := self.misfit(rec):
+            if reason := self.never_fits(rec):
                 self.end(rec, "canceled", reason, events)
         return events
 

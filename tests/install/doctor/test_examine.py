@@ -15,7 +15,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.doctor import DoctorTarget, Level, cluster, examine
 from mooring.install.doctor import codes as known_codes
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring.process.settings.config import Config
 
 NOBODY = "http://127.0.0.1:9"
@@ -48,7 +48,7 @@ class Api:
 def patient(api, config, server=NOBODY, **more):
     sources = {"features": "flag --features", **more.pop("sources", {})}
     return DoctorTarget(
-        api=api, clock=WallClock(), chance=SystemChance(), config=config, sources=sources, server=server, **more
+        api=api, clock=WallClock(), randomness=SystemRandomness(), config=config, sources=sources, server=server, **more
     )
 
 

@@ -30,7 +30,7 @@ from mooring.process.admission.gatekeeper import Gatekeeper
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
-from mooring.process.clock import SystemChance
+from mooring.process.clock import SystemRandomness
 
 RECORDED = Path(__file__).parents[2] / "capabilities" / "mix" / "admission" / "data" / "admission_reviews.jsonl"
 
@@ -66,7 +66,7 @@ class Stand:
             MixAdmission(MixPolicy(), self.world.index(SlotBook)),
             self.world,
             time.monotonic,
-            SystemChance(),
+            SystemRandomness(),
             self.notes,
             Gatekeeper(Engine(self.world, Queue(), ()), DrainPolicy(), [].append, time.monotonic, tuple, self.notes),
             leads=lambda: self.leads,

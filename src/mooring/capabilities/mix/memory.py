@@ -4,7 +4,7 @@ A note is written *before* the step that it guards, as if the step had failed; s
 between leads to a pause and never to a loop. Each note is a data key of its own: two notes never overwrite each other,
 and a merge patch needs no compare-and-swap.
 
-The map is bounded: with every note the oldest beyond `MOST` go, and so do those older than a day.
+The map is bounded: with every note the oldest beyond `MAX_NOTES` go, and so do those older than a day.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from mooring.core.model.instructions import Create, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
 
 NAME: Final = "mooring-mix-memory"
-MOST: Final = 500
+MAX_NOTES: Final = 500
 FORGOTTEN_AFTER_S: Final = 24 * 3600.0
 
 
@@ -81,7 +81,7 @@ def stale(data: Mapping[str, str], now: float) -> list[str]:
             continue
         ages.append((max(note.until, note.last_move), key))
     ages.sort()
-    beyond = max(0, len(ages) - MOST + 1)
+    beyond = max(0, len(ages) - MAX_NOTES + 1)
     return [key for place, (at, key) in enumerate(ages) if place < beyond or at < now - FORGOTTEN_AFTER_S]
 
 

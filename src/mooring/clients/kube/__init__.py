@@ -10,7 +10,7 @@ Talk (`ports.KubeApi`; errors are `ports.PortError` leaves)
 
 Follow
     quiet = QuietCollector()
-    informers = InformerSet(Informer(api, kind, sink, clock, chance, around_sync=quiet) for kind in kinds)
+    informers = InformerSet(Informer(api, kind, sink, clock, randomness, around_sync=quiet) for kind in kinds)
     task = asyncio.create_task(informers.run())
     `sink` gets `Listed` (the whole truth: what is missing was deleted), then `Seen` and `Gone`. Works on any KubeApi.
 

@@ -16,7 +16,7 @@ Promises
 - Waits are jittered and bounded; 429 has a counter of its own and honours Retry-After.
 - A kind that the server does not know (a CRD not installed) is an empty one, looked for again every half minute. A
   built-in kind is never taken for gone: a 404 for pods comes from a proxy that leads elsewhere.
-- Time and chance come in as arguments, so the same code runs on virtual time.
+- Time and randomness come in as arguments, so the same code runs on virtual time.
 
 It keeps no objects: the sink (the world) compares.
 """
@@ -30,12 +30,12 @@ import structlog
 
 from mooring.clients.kube.stream import BrokenStreamError
 from mooring.clients.ports import (
-    Chance,
     Clock,
     ExpiredError,
     KubeApi,
     NotFoundError,
     PortError,
+    Randomness,
     RefusedError,
     ThrottledError,
     UnansweredError,
@@ -52,7 +52,7 @@ MOST_S: Final = 15.0
 class Backoff(msgspec.Struct):
     """Doubles from `first_s` to `most_s`; each wait is drawn from [half, whole] of it. `reset()` after a success."""
 
-    chance: Chance
+    randomness: Randomness
     first_s: float = FIRST_S
     most_s: float = MOST_S
     failures: int = 0
@@ -64,10 +64,10 @@ class Backoff(msgspec.Struct):
         """`at_least_s` is what the server asks for (Retry-After): never sooner, and up to half as much later."""
         whole = min(self.first_s * 2.0 ** min(self.failures, 16), self.most_s)
         self.failures += 1
-        wait = self.chance.uniform(whole / 2, whole)
+        wait = self.randomness.uniform(whole / 2, whole)
         if at_least_s <= 0:
             return wait
-        return max(wait, at_least_s * self.chance.uniform(1.0, 1.5))
+        return max(wait, at_least_s * self.randomness.uniform(1.0, 1.5))
 
 
 PAGE_SIZE: Final = 500
@@ -100,10 +100,10 @@ class Stats(msgspec.Struct):
 class Retries:
     """What went wrong since the last success, and how long to wait for the next attempt."""
 
-    def __init__(self, chance: Chance) -> None:
-        self.backoff = Backoff(chance)
-        self.relists = Backoff(chance)
-        self.throttle = Backoff(chance, first_s=1.0, most_s=60.0)
+    def __init__(self, randomness: Randomness) -> None:
+        self.backoff = Backoff(randomness)
+        self.relists = Backoff(randomness)
+        self.throttle = Backoff(randomness, first_s=1.0, most_s=60.0)
         #: Streams in a row that broke.
         self.broken = 0
         #: Answers in a row that the kind is not known.
@@ -127,7 +127,7 @@ class Informer:
         kind: Kind,
         sink: Callable[[KubeEvent], None],
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         *,
         around_sync: Callable[[], AbstractContextManager[object]] = nullcontext,
         known: Callable[[Kind, Object], Object] = lambda _, obj: obj,
@@ -142,14 +142,14 @@ class Informer:
         self._api = api
         self._sink = sink
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self._around_sync = around_sync
         self._known = known
         self._resource_version = ""
         #: False for good once the server says that it does not know the request.
         self._knows_watch_list = True
         self._pages_next = False
-        self._retries = Retries(chance)
+        self._retries = Retries(randomness)
 
     async def run(self) -> None:
         while True:
@@ -298,7 +298,7 @@ class Informer:
         self.stats.failures += 1
         if isinstance(error, NotFoundError) and not self._built_in:
             self._resource_version = ""
-            return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._retries.absent else 1.0)
+            return self._randomness.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._retries.absent else 1.0)
         if isinstance(error, BrokenStreamError):
             self._retries.broken += 1
             if self._retries.broken >= STREAMS_IN_VAIN:
@@ -308,7 +308,7 @@ class Informer:
 
     def _timeout_s(self) -> int:
         """Random, so that the streams of all kinds and replicas do not end together."""
-        return int(self._chance.uniform(*WATCH_TIMEOUT_S))
+        return int(self._randomness.uniform(*WATCH_TIMEOUT_S))
 
 
 def _raise_if_error(event: WatchEvent) -> None:

@@ -23,12 +23,12 @@ from mooring.clients.pd.client_secret import ClientSecret
 from mooring.clients.pd.placement import PlacementReader
 from mooring.clients.pd.transport import API, PdAnswer, PdTransport
 from mooring.clients.ports import (
-    Chance,
     Clock,
     ConflictError,
     Json,
     NotFoundError,
     PortError,
+    Randomness,
     RefusedError,
     UnansweredError,
 )
@@ -62,7 +62,7 @@ class PdClient:
         endpoints: Sequence[str],
         *,
         clock: Clock,
-        chance: Chance | None = None,
+        randomness: Randomness | None = None,
         secret: ClientSecret | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
@@ -75,7 +75,7 @@ class PdClient:
         self._transport = PdTransport(
             endpoints,
             clock=clock,
-            chance=chance,
+            randomness=randomness,
             secret=secret,
             timeout_s=timeout_s,
             attempts=attempts,

@@ -26,7 +26,7 @@ import msgspec
 
 from mooring.clients.pd import answers
 from mooring.clients.pd.client_secret import ClientSecret
-from mooring.clients.ports import Chance, Clock, ThrottledError, TlsError, UnansweredError
+from mooring.clients.ports import Clock, Randomness, ThrottledError, TlsError, UnansweredError
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.limits import MIB, is_dense
 
@@ -80,7 +80,7 @@ class PdTransport:
         endpoints: Sequence[str],
         *,
         clock: Clock,
-        chance: Chance | None = None,
+        randomness: Randomness | None = None,
         secret: ClientSecret | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
@@ -94,7 +94,7 @@ class PdTransport:
             raise ValueError("a PD client needs at least one endpoint")
         self.endpoints = tuple(e.rstrip("/") for e in endpoints)
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self._secret = secret
         self._may_ask = may_ask
         self._may_keep = may_keep
@@ -165,7 +165,7 @@ class PdTransport:
         pause: float = FIRST_PAUSE_S * 2 ** (attempt - 1)
         if isinstance(failure, ThrottledError):
             pause = max(pause, min(failure.retry_after_s, self._timeout_s))
-        return pause if self._chance is None else pause * self._chance.uniform(0.75, 1.25)
+        return pause if self._randomness is None else pause * self._randomness.uniform(0.75, 1.25)
 
     @asynccontextmanager
     async def one_connection(self) -> AsyncIterator[None]:

@@ -49,7 +49,7 @@ def is_dense(body: bytes | bytearray, *, bytes_per_object: int = BYTES_PER_OBJEC
 
 
 def is_dense_msgpack(record: bytes) -> bool:
-    """The same of msgpack, where one byte is a whole list. A byte of chance looks like one in every eighth case."""
+    """The same of msgpack, where one byte is a whole list. A byte of randomness looks like one in every eighth case."""
     return len(record) - len(record.translate(None, _LISTS)) > FREE + len(record) // 5
 
 

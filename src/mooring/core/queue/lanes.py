@@ -86,12 +86,12 @@ class Lanes:
         self.facts = FactBook(self.table)
         #: Those that fit on every target they touch.
         self.ready: list[OperatorRecord] = []
-        self._crowding: list[OperatorRecord] = []
+        self._over_share: list[OperatorRecord] = []
         self._records = records
 
     # ── Standing in line ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def misfit(self, cost: Mapping[str, int], claims: tuple[str, ...]) -> tuple[Reason, str] | None:
+    def never_fits(self, cost: Mapping[str, int], claims: tuple[str, ...]) -> tuple[Reason, str] | None:
         """Why an operator with this cost can never run, as things are configured."""
         for target in sorted(cost, key=targets.order):
             if self.table[target].cap == 0:
@@ -103,7 +103,7 @@ class Lanes:
                 return Reason.NEVER_FITS, f"needs {cost[target]} on {target}, whose limit is {cap}"
         return None
 
-    def crowded(self, claims: tuple[str, ...], cost: Mapping[str, int]) -> str:
+    def over_share(self, claims: tuple[str, ...], cost: Mapping[str, int]) -> str:
         """Why an operator may not wait: what waits reserves room ahead of all others, so the first of a share may wait,
         and more are let in while there is room for them. Those that facts keep out reserve nothing."""
         table = self.table
@@ -174,15 +174,15 @@ class Lanes:
                     self._park(record)
             for record in list(lane.parked.values()):
                 if not self.facts.keeps_out(record.need):
-                    if self.crowded(record.claims, record.cost):
-                        self._crowding.append(record)
+                    if self.over_share(record.claims, record.cost):
+                        self._over_share.append(record)
                         continue
                     self.leave(record)
                     self.enter(record)
 
     def crowding(self) -> list[OperatorRecord]:
         """Those that facts no longer keep out, and that are more than their share: they may be proposed again."""
-        found, self._crowding = self._crowding, []
+        found, self._over_share = self._over_share, []
         # One that stands on several lanes may have been found on each of them.
         once = {record.operator.id: record for record in found if record.parked and record.state == WAITING}
         return list(once.values())

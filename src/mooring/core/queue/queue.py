@@ -156,11 +156,11 @@ class Queue:
             replaced.append(holder)
         table = lanes.table
         for target, amount in cost.items():
-            if amount > table[target].cap and (verdict := lanes.misfit(cost, claims)):
+            if amount > table[target].cap and (verdict := lanes.never_fits(cost, claims)):
                 events.append(Rejected(op.id, self.now, *verdict))
                 return
         capped = table.shares or self.settings.cap(op.source) is not None
-        if capped and (full := self.overfull(op, replaced)):
+        if capped and (full := self.over_source_cap(op, replaced)):
             events.append(Rejected(op.id, self.now, Reason.TOO_MANY_WAITING, full))
             return
         for holder in replaced:
@@ -173,14 +173,14 @@ class Queue:
     def _busy(self, op: Operator, claim: str, holder: OperatorRecord) -> Rejected:
         return Rejected(op.id, self.now, targets.busy_reason(claim), f"{claim} is claimed by op {holder.operator.id}")
 
-    def overfull(self, op: Operator, replaced: Sequence[OperatorRecord] = ()) -> str:
+    def over_source_cap(self, op: Operator, replaced: Sequence[OperatorRecord] = ()) -> str:
         """Why no more of its source, or of its share, may wait; "" when it may."""
         cap = self.settings.cap(op.source)
         if cap is not None and (count := self.records.beside(op, replaced)) >= cap:
             whose = f"{op.source} of {op.quota}" if op.quota else op.source
             return f"{count} of {whose} wait already, {cap} may"
         # Without a lane of a share none is used, so the first may wait.
-        return self._lanes.crowded(claims_of(op), op.cost) if self._lanes.table.shares else ""
+        return self._lanes.over_share(claims_of(op), op.cost) if self._lanes.table.shares else ""
 
     def resume(self, op: Operator, phase: int = 0) -> list[Event]:
         """Take in, as running, what ran before we looked: no room is asked for, only its claims must be free."""
@@ -351,6 +351,6 @@ class Queue:
         """End those among them that wait for what can never be; then one pass."""
         events: list[Event] = []
         for record in records:
-            if record.state == WAITING and (verdict := self._lanes.misfit(record.cost, record.claims)):
+            if record.state == WAITING and (verdict := self._lanes.never_fits(record.cost, record.claims)):
                 self._end(record, How.CANCELED, *verdict, events)
         return self._pass(events)

@@ -14,7 +14,7 @@ from mooring.core.world.world import World
 from mooring.install.cleanup.remove import traces
 from mooring.install.doctor.running import leader
 from mooring.process.assemble import make_pd
-from mooring.process.clock import SystemChance, WallClock
+from mooring.process.clock import SystemRandomness, WallClock
 from mooring.process.pd_directory import PdDirectory
 from mooring.process.settings.config import Config
 
@@ -30,7 +30,7 @@ async def clean(
 ) -> Cleaned:
     """`features`: only what these began; `status` asks the Mooring that runs. Not `yes`: only look."""
     clock, world, cleaned = WallClock(), World(), Cleaned()
-    make = make_pd(clock, SystemChance(), config, api)
+    make = make_pd(clock, SystemRandomness(), config, api)
     pds = PdDirectory(world, make, config.pd, config.pd_hosts)
     try:
         leads = await leader(api, config.namespace, config.lease_name, clock.now())

@@ -12,7 +12,7 @@ from mooring.capabilities.registry import descriptors, hooks, serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
 from mooring.clients.mooring import trusting
-from mooring.clients.ports import Chance, Clock, NotFoundError, PortError
+from mooring.clients.ports import Clock, NotFoundError, PortError, Randomness
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.descriptor import Descriptor, Examined
 from mooring.core.model.finding import Finding, ill, skipped, well
@@ -32,7 +32,7 @@ TIMEOUT_S: Final = 5.0
 class DoctorTarget(msgspec.Struct, frozen=True, kw_only=True):
     api: HttpKubeApi
     clock: Clock
-    chance: Chance
+    randomness: Randomness
     config: Config
     #: Setting → where it came from.
     sources: Mapping[str, str]
@@ -252,7 +252,7 @@ def _seen_by(told: object) -> frozenset[str]:
 
 async def _look(target: DoctorTarget, tc: TidbCluster) -> PdView:
     config = target.config
-    make = make_pd(target.clock, target.chance, config, target.api)
+    make = make_pd(target.clock, target.randomness, config, target.api)
     pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -11,7 +11,7 @@ from mooring.capabilities.mix.admission.decide import MixAdmission
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.registry import hooks
 from mooring.clients.kube.fence import fenced
-from mooring.clients.ports import Chance, Clock, KubeApi
+from mooring.clients.ports import Clock, KubeApi, Randomness
 from mooring.core.engine.engine import Engine
 from mooring.process.admission.configurations import WebhookAddress
 from mooring.process.admission.gatekeeper import Gatekeeper
@@ -37,7 +37,7 @@ def webhook_parts(
     engine: Engine,
     api: KubeApi,
     clock: Clock,
-    chance: Chance,
+    randomness: Randomness,
     *,
     elector: Elector,
     recorder: KubeRecorder,
@@ -48,7 +48,7 @@ def webhook_parts(
         MixAdmission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
         engine.world,
         shell.now,
-        chance,
+        randomness,
         recorder,
         Gatekeeper(engine, config.policy(DrainPolicy), shell.tell, shell.now, evicting, recorder),
         leads=elector.may_write,

@@ -30,7 +30,7 @@ from mooring.capabilities.mix.admission.reviews import (
 )
 from mooring.capabilities.mix.admission.validation import WorkloadDraft, judge
 from mooring.capabilities.mix.schemes import Schemes, narrowed
-from mooring.clients.ports import Chance, Recorder
+from mooring.clients.ports import Randomness, Recorder
 from mooring.clients.texts import printable
 from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.kinds import Kind
@@ -93,7 +93,7 @@ class Reviewer:
         admission: MixAdmission,
         world: WorldRead,
         now: Callable[[], float],
-        chance: Chance,
+        randomness: Randomness,
         recorder: Recorder,
         gate: Gatekeeper,
         *,
@@ -108,7 +108,7 @@ class Reviewer:
         self.pass_on: PassOn | None = None
         self._world = world
         self._now = now
-        self._chance = chance
+        self._randomness = randomness
         self._recorder = recorder
         self._leads = leads
         self._ready = ready
@@ -171,7 +171,7 @@ class Reviewer:
     async def _decide(self, request: PodRequest) -> Decision:
         if not self._ready():
             return Decision(Reason.NOT_SYNCED)
-        token = self._chance.token(16)
+        token = self._randomness.token(16)
         decision = self.admission.decide(request, self._world, self._now(), token)
         if isinstance(decision, Decision):
             return decision

@@ -227,7 +227,7 @@ def _parts(path: Path) -> list[Part]:
                 file.seek(at)
                 try:
                     header = _header(file)
-                except BadRecordingError:  # the end of the file, where a first line was cut off, or chance
+                except BadRecordingError:  # the end of the file, where a first line was cut off, or randomness
                     at += 1
                     continue
                 found[-1].end, at = at, file.tell()

@@ -17,13 +17,13 @@ import structlog
 
 from mooring.clients.ports import (
     AlreadyExistsError,
-    Chance,
     Clock,
     ConflictError,
     Json,
     KubeApi,
     NotFoundError,
     PortError,
+    Randomness,
     UnansweredError,
 )
 from mooring.core.model.kinds import Kind
@@ -53,7 +53,7 @@ class Elector:
         self,
         api: KubeApi,
         clock: Clock,
-        chance: Chance,
+        randomness: Randomness,
         *,
         namespace: str,
         name: str,
@@ -66,7 +66,7 @@ class Elector:
         self._timing = self._election.timing
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._randomness = randomness
         self._namespace = namespace
         self._name = name
         self._on_started = on_started
@@ -140,7 +140,7 @@ class Elector:
         except PortError as error:
             _log.warning("lease.read-failed", lease=self._name, error=str(error))
             step = self._election.unheard(self._clock.monotonic())
-        pause = self._timing.retry_s * self._chance.uniform(0.8, 1.0)
+        pause = self._timing.retry_s * self._randomness.uniform(0.8, 1.0)
         match step:
             case Acquire() if not self.prepared:
                 pass

@@ -24,8 +24,8 @@ from mooring.core.model.kinds import RESOURCES, Kind
 from mooring_lab.cluster.apiserver.labels import selects
 from mooring_lab.cluster.apiserver.patch import apply_patch
 from mooring_lab.cluster.apiserver.store import ObjectStore
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.http.tls import call_over_tls
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: AdmissionReview in, AdmissionReview out.
 Webhook = Callable[[Json], Json | Awaitable[Json]]
@@ -63,9 +63,9 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    def __init__(self, store: ObjectStore, chance: SeededChance) -> None:
+    def __init__(self, store: ObjectStore, randomness: SeededRandomness) -> None:
         self._store = store
-        self._chance = chance.fork("admission")
+        self._randomness = randomness.fork("admission")
         self._served: dict[str, Webhook] = {}
         self._conditions: dict[str, Condition] = {}
         #: What rules name; None: they have changed.
@@ -224,7 +224,7 @@ class Admission:
         where = {"group": resource.group, "version": resource.version, "resource": resource.plural}
         metadata = request.subject["metadata"]
         body: Json = {
-            "uid": self._chance.uuid(),
+            "uid": self._randomness.uuid(),
             "kind": kind,
             "resource": where,
             "requestKind": kind,

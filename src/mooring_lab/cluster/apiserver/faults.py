@@ -19,8 +19,8 @@ import msgspec
 from mooring.clients.ports import ConflictError, PortError, ThrottledError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring_lab.cluster.apiserver.watch import WatchWindow
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline
+from mooring_lab.cluster.randomness import SeededRandomness
 
 
 class Fault(StrEnum):
@@ -64,9 +64,9 @@ _PLANNED: Final = ("dead", "slow", "cut", "compact", "jump")
 
 
 class Faults:
-    def __init__(self, timeline: Timeline, chance: SeededChance, watches: WatchWindow) -> None:
+    def __init__(self, timeline: Timeline, randomness: SeededRandomness, watches: WatchWindow) -> None:
         self._timeline = timeline
-        self._chance = chance.fork("faults")
+        self._randomness = randomness.fork("faults")
         self._watches = watches
         self._armed: list[_Armed] = []
         self._dead_until = 0.0
@@ -116,7 +116,7 @@ class Faults:
 
     def schedule(self, duration_s: float, count: int) -> tuple[PlannedFault, ...]:
         """Draw `count` planned faults over the next `duration_s` and schedule them."""
-        draw = self._chance.random
+        draw = self._randomness.random
         plan = tuple(
             sorted(
                 (
@@ -154,7 +154,7 @@ class Faults:
         """How much longer than usual this call takes."""
         if self._timeline.monotonic() < self._slow_until:
             return self._slow_s
-        return self.rates.slow_s if self._chance.happens(self.rates.slow) else 0.0
+        return self.rates.slow_s if self._randomness.happens(self.rates.slow) else 0.0
 
     def of_write(self, verb: str, kind: Kind) -> Fault | None:
         for armed in self._armed:
@@ -170,7 +170,7 @@ class Faults:
             (Fault.CONFLICT, rates.conflict),
             (Fault.THROTTLED, rates.throttled),
         ):
-            if self._chance.happens(rate) and _possible(fault, verb):
+            if self._randomness.happens(rate) and _possible(fault, verb):
                 return self._met(fault, verb, kind)
         return None
 

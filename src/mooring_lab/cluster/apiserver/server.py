@@ -38,8 +38,8 @@ from mooring_lab.cluster.apiserver.patch import apply_patch
 from mooring_lab.cluster.apiserver.store import ObjectStore
 from mooring_lab.cluster.apiserver.validation import STATUS_KINDS, validate_change, validate_new
 from mooring_lab.cluster.apiserver.watch import WINDOW, WatchWindow
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import TimelineClock
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: How often a patch without a precondition is retried when another client writes meanwhile.
 PATCH_TRIES: Final = 5
@@ -79,13 +79,13 @@ Hook = Callable[[Write], None]
 
 class ApiServer:
     def __init__(self, store: ObjectStore, *, seed: int = 0, latency_s: float = 0.0, window: int = WINDOW) -> None:
-        chance = SeededChance(seed)
+        randomness = SeededRandomness(seed)
         self.store = store
         self.timeline = store.timeline
         self.latency_s = latency_s
         self.watches = WatchWindow(store, window)
-        self.admission = Admission(store, chance)
-        self.faults = Faults(store.timeline, chance, self.watches)
+        self.admission = Admission(store, randomness)
+        self.faults = Faults(store.timeline, randomness, self.watches)
         self.writes: list[Write] = []
         self._clock = TimelineClock(store.timeline)
         self._before: list[Hook] = []

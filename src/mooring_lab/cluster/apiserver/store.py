@@ -50,8 +50,8 @@ from mooring_lab.cluster.apiserver.validation import (
     spec_changed,
     without_owner,
 )
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline, parse_rfc3339
+from mooring_lab.cluster.randomness import SeededRandomness
 
 Objects = list[Json]
 Keys = list[ObjectKey]
@@ -60,7 +60,7 @@ Keys = list[ObjectKey]
 class ObjectStore:
     def __init__(self, timeline: Timeline, seed: int = 0) -> None:
         self.timeline = timeline
-        self._chance = SeededChance(seed).fork("store")
+        self._randomness = SeededRandomness(seed).fork("store")
         self._revision = 0
         self._tables: dict[Kind, StoredTable] = {kind: StoredTable() for kind in Kind}
         self._delivery = Delivery()
@@ -132,7 +132,7 @@ class ObjectStore:
             metadata.pop("namespace", None)
         if not metadata.get("name"):
             metadata["name"] = self._generate_name(kind, metadata)
-        metadata["uid"] = metadata.get("uid") or self._chance.uuid()
+        metadata["uid"] = metadata.get("uid") or self._randomness.uuid()
         metadata["creationTimestamp"] = self.timeline.stamp()
         if kind in GENERATION_KINDS:
             metadata["generation"] = 1
@@ -240,7 +240,7 @@ class ObjectStore:
         if not prefix:
             raise RefusedError(f"{resource_name(kind)}: name or generateName is required", 422)
         while True:
-            name = f"{prefix}{self._chance.token(5)}"
+            name = f"{prefix}{self._randomness.token(5)}"
             if (metadata.get("namespace", ""), name) not in self._tables[kind].objects:
                 return name
 

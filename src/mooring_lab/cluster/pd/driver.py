@@ -24,13 +24,13 @@ from mooring.core.model.tidb import (
     Store,
     loses_quorum,
 )
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline, TimelineClock
 from mooring_lab.cluster.pd import requests
 from mooring_lab.cluster.pd.network import REFUSED, PdNetwork
 from mooring_lab.cluster.pd.server import PdServer
 from mooring_lab.cluster.pd.settings import PdSettings
 from mooring_lab.cluster.pd.tikv import LeadersCut, TikvStore
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: As the client: how long a PD without schedulers is asked to pause one, and how often.
 STARTING_S, AGAIN_S = 8.0, 0.03
@@ -51,14 +51,14 @@ class SandboxPd:
         self.namespace = namespace
         self.timeline = timeline
         self._clock = TimelineClock(timeline)
-        self._chance = SeededChance(f"{seed}/pd/{namespace}/{cluster}")
-        self.server = PdServer(timeline, self._chance.fork("server"), self.settings)
+        self._randomness = SeededRandomness(f"{seed}/pd/{namespace}/{cluster}")
+        self.server = PdServer(timeline, self._randomness.fork("server"), self.settings)
         self.leader = self.settings.members[0]
         self._started = {name: int(timeline.now()) for name in self.settings.members}
         self.network = PdNetwork(timeline, self.settings.timeout_s)
         self._load_later: Callable[[], None] | None = None
         self.began_at = timeline.now()
-        self.cluster_id = 7 * 10**18 + self._chance.fork("id").random.randrange(10**17)
+        self.cluster_id = 7 * 10**18 + self._randomness.fork("id").random.randrange(10**17)
         #: Where each member is reached; set when it is served over HTTP.
         self.urls: dict[str, str] = {name: f"http://{name}:2379" for name in self.settings.members}
 

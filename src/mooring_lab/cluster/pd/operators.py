@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from mooring.core.model.tidb import PdOperator
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline, Timer
 from mooring_lab.cluster.pd.settings import PdSettings
 from mooring_lab.cluster.pd.tikv import RaftGroup, Tikv
+from mooring_lab.cluster.randomness import SeededRandomness
 
 #: A step that could not be done is sent again this often.
 RESEND_S = 5.0
@@ -91,9 +91,9 @@ def go_duration(seconds: int) -> str:
 class Operators:
     """What runs, by region, and what ended lately."""
 
-    def __init__(self, timeline: Timeline, chance: SeededChance, settings: PdSettings, tikv: Tikv) -> None:
+    def __init__(self, timeline: Timeline, randomness: SeededRandomness, settings: PdSettings, tikv: Tikv) -> None:
         self._timeline = timeline
-        self._chance = chance
+        self._randomness = randomness
         self._settings = settings
         self._tikv = tikv
         self.running: dict[int, StoredOperator] = {}
@@ -151,9 +151,9 @@ class Operators:
 
     def _duration_s(self, op: StoredOperator, step: PdStep) -> float:
         if step.kind == "transfer-leader":
-            return self._chance.uniform(*self._settings.transfer_s)
+            return self._randomness.uniform(*self._settings.transfer_s)
         copy = op.size_mib / self._settings.snapshot_mib_per_s if step.kind == "add-learner" else 0.0
-        return copy + self._chance.uniform(*self._settings.conf_change_s)
+        return copy + self._randomness.uniform(*self._settings.conf_change_s)
 
     def _arrive(self, op: StoredOperator, step: PdStep) -> None:
         group = self._tikv.groups.get(op.region_id)
@@ -167,7 +167,9 @@ class Operators:
         if not done:
             op.timers.append(self._timeline.after(RESEND_S, lambda: self._resend(op, step)))
             return
-        op.timers.append(self._timeline.after(self._chance.uniform(*self._settings.report_s), lambda: self._heard(op)))
+        op.timers.append(
+            self._timeline.after(self._randomness.uniform(*self._settings.report_s), lambda: self._heard(op))
+        )
 
     def _heard(self, op: StoredOperator) -> None:
         if op.status != "RUNNING":

@@ -83,7 +83,7 @@ def evict_leaders(pd: "PdServer", stores: Iterable[int], desc: str = EVICT_LEADE
             group = pd.tikv.groups.get(region_id)
             if region_id in pd.operators.running or not targets or group is None:
                 continue
-            to = pd.chance.random.choice(targets)
+            to = pd.randomness.random.choice(targets)
             among = " ".join(map(str, targets))
             brief = f"evict leader: from store {store_id} to one in [{among}], or to {to} (for compatibility)"
             yield StoredOperator(desc, brief, group, ("leader",), (transfer_step(store_id, to),))

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from mooring.core.model.tidb import Region, Store
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline, Timer
 from mooring_lab.cluster.pd import schedulers
 from mooring_lab.cluster.pd.heard import HeardRegions
@@ -31,6 +30,7 @@ from mooring_lab.cluster.pd.placement import PlacementSettings, is_low_on_space,
 from mooring_lab.cluster.pd.settings import PdSettings
 from mooring_lab.cluster.pd.stores import row
 from mooring_lab.cluster.pd.tikv import RaftGroup, Tikv, TikvStore
+from mooring_lab.cluster.randomness import SeededRandomness
 
 
 class _Coordinator:
@@ -58,13 +58,13 @@ class _Streams:
 
 
 class PdServer:
-    def __init__(self, timeline: Timeline, chance: SeededChance, settings: PdSettings) -> None:
+    def __init__(self, timeline: Timeline, randomness: SeededRandomness, settings: PdSettings) -> None:
         self.timeline = timeline
-        self.chance = chance
+        self.randomness = randomness
         self.settings = settings
-        self.tikv = Tikv(timeline, chance.fork("tikv"), settings)
+        self.tikv = Tikv(timeline, randomness.fork("tikv"), settings)
         self.tikv.on_change = self._report
-        self.operators = Operators(timeline, chance.fork("operators"), settings, self.tikv)
+        self.operators = Operators(timeline, randomness.fork("operators"), settings, self.tikv)
         self.operators.on_end = self._ended
         self.operators.on_heard = lambda group_id: self.hear([group_id])
         # Stored.
@@ -95,7 +95,7 @@ class PdServer:
     def _report(self, group: RaftGroup) -> None:
         """The group's leader tells PD, a moment later."""
         group_id = group.id
-        self.timeline.after(self.chance.uniform(*self.settings.report_s), lambda: self.hear([group_id]))
+        self.timeline.after(self.randomness.uniform(*self.settings.report_s), lambda: self.hear([group_id]))
 
     def hear(self, group_ids: Iterable[int]) -> None:
         """Take in the reports of these groups' leaders. A PD that is away gets none, and none comes by a broken
@@ -305,7 +305,7 @@ class PdServer:
         life = self._streams.life
         self._streams.deaf_to = set(self.tikv.stores)
         for store in self.tikv.stores.values():
-            delay = self.chance.uniform(*self.settings.reconnect_s)
+            delay = self.randomness.uniform(*self.settings.reconnect_s)
             self.timeline.after(delay, partial(self._reconnect, store, life))
         self._collect_later()
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from mooring.core.model.tidb import Peer, Region
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.pd.settings import PdSettings
+from mooring_lab.cluster.randomness import SeededRandomness
 
 
 class LeadersCut(msgspec.Struct, frozen=True):
@@ -87,9 +87,9 @@ class RaftGroup:
 
 
 class Tikv:
-    def __init__(self, timeline: Timeline, chance: SeededChance, settings: PdSettings) -> None:
+    def __init__(self, timeline: Timeline, randomness: SeededRandomness, settings: PdSettings) -> None:
         self._timeline = timeline
-        self._chance = chance
+        self._randomness = randomness
         self._settings = settings
         self.stores: dict[int, TikvStore] = {}
         self.groups: dict[int, RaftGroup] = {}
@@ -148,7 +148,7 @@ class Tikv:
         self._lead(group, 0)
 
     def _elect_later(self, groups: Sequence[int]) -> None:
-        self._timeline.after(self._chance.uniform(*self._settings.election_s), lambda: self._elect(groups))
+        self._timeline.after(self._randomness.uniform(*self._settings.election_s), lambda: self._elect(groups))
 
     def _elect(self, groups: Sequence[int]) -> None:
         for group_id in groups:
@@ -158,7 +158,7 @@ class Tikv:
             voters = [p for p in group.peers if p.role != "Learner"]
             alive = [p.store_id for p in voters if self.stores[p.store_id].alive]
             if len(alive) * 2 > len(voters):
-                self._lead(group, self._chance.random.choice(alive))
+                self._lead(group, self._randomness.random.choice(alive))
                 self.on_change(group)
 
     # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,11 +14,11 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.times import moment
 from mooring_lab.cluster.apiserver.labels import selects
 from mooring_lab.cluster.apiserver.store import ObjectStore
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.controllers import podstate
 from mooring_lab.cluster.controllers.podstate import key_of, labels_of, make_condition, node_of, with_condition
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
+from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.cluster.scheduler import selection
 from mooring_lab.cluster.scheduler.classes import ClassTables
 from mooring_lab.cluster.scheduler.extenders import ExtenderError, run_preempt
@@ -86,9 +86,9 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class Scheduler:
-    def draw_ties(self, chance: SeededChance | None) -> None:
+    def draw_ties(self, randomness: SeededRandomness | None) -> None:
         """From now on which of several equal nodes is taken is drawn; None: the first, the same every time."""
-        self._selection.ties = chance
+        self._selection.ties = randomness
 
     def __init__(
         self,

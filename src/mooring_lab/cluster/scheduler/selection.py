@@ -9,8 +9,8 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring_lab.cluster.apiserver.store import ObjectStore
-from mooring_lab.cluster.chance import SeededChance
 from mooring_lab.cluster.controllers.podstate import labels_of
+from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.cluster.scheduler import constraints
 from mooring_lab.cluster.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses
 from mooring_lab.cluster.scheduler.constraints import Out
@@ -61,7 +61,7 @@ class Selection:
         self._nominated = nominated
         self._start = 0
         #: Draws among nodes of equal score, as kube-scheduler does; None: the first is taken, the same every time.
-        self.ties: SeededChance | None = None
+        self.ties: SeededRandomness | None = None
 
     def choose(self, profile: Profile, pod: Json, use: PodUse) -> str | Unfit:
         snapshot, needs = self._snapshot, use.needs

@@ -1,7 +1,7 @@
 """A PD of the snapshot in the sandbox, and the same the other way round: how many regions stand on which stores.
 
-A cluster may have a million regions; a rehearsal does not get more exact by moving each. Above `MOST` every placement
-is represented by its share, at least one region each, and figures in the report are scaled back.
+A cluster may have a million regions; a rehearsal does not get more exact by moving each. Above `MAX_REGIONS` every
+placement is represented by its share, at least one region each, and figures in the report are scaled back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from mooring_lab.cluster.pd.tikv import Tikv
 from mooring_lab.rehearse.snapshot.schema import PdShot, PlacementShot, StoreShot
 
 #: At most so many regions are played one by one.
-MOST: Final = 2_000
+MAX_REGIONS: Final = 2_000
 #: What a PD that was not read is assumed to hold.
 ASSUMED_REGIONS: Final = 300
 _REPLICAS: Final = 3
@@ -51,7 +51,7 @@ def build_pd(cluster: Cluster, shot: PdShot) -> float:
     return total / max(1, sum(p.regions for p in played))
 
 
-def thinned(placements: Sequence[PlacementShot], most: int = MOST) -> list[PlacementShot]:
+def thinned(placements: Sequence[PlacementShot], most: int = MAX_REGIONS) -> list[PlacementShot]:
     """Each placement's share of `most`, rounded, and never none; all of them when they are no more than that."""
     total = sum(p.regions for p in placements)
     if total <= most:

@@ -171,7 +171,7 @@ def test_a_replica_set_that_keeps_trying_leaks_nothing(town, classes):
     owner = town.deployment("web", 3, "custom", "1")
     assert [town.decide(town.review(owner)).slot for _ in range(8)] == list(range(8))
     town.now += 6
-    assert isinstance(town.decide(town.review(owner), patient=True), Wait), "first the watch gets a chance"
+    assert isinstance(town.decide(town.review(owner), patient=True), Wait), "first the watch gets a randomness"
     assert town.decide(town.review(owner)).slot == 0
     town.now += 6
     pods = [town.admit(owner) for _ in range(3)]

@@ -13,7 +13,7 @@ from mooring.capabilities.mix import memory
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signs_on
 from mooring.capabilities.mix.labels import AFFINITY, DELETION_COST, ENABLED, SLOT
-from mooring.capabilities.mix.memory import MOST, Note
+from mooring.capabilities.mix.memory import MAX_NOTES, Note
 from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
@@ -380,14 +380,14 @@ def test_memory_is_bounded_and_reads_back():
     first = memory.write(None, where, "u1", note, NOW, "")
     assert isinstance(first, Create)
     endless = '{"x":' + "[" * 100_000
-    full = {f"u{i}": f'{{"lastMove":{NOW - i}}}' for i in range(MOST)}
+    full = {f"u{i}": f'{{"lastMove":{NOW - i}}}' for i in range(MAX_NOTES)}
     full |= {"old": '{"lastMove":1}', "bad": "?", "endless": endless}
     held = ConfigMap(where.namespace, where.name, "m1", "1", data=full)
     patch = memory.write(held, where, "new", note, NOW, "")
     assert isinstance(patch, Patch)
     gone = {key for key, value in patch.patch["data"].items() if value is None}
-    assert {"old", "bad", "endless", f"u{MOST - 1}"} <= gone
-    assert len(full) - len(gone) + 1 <= MOST
+    assert {"old", "bad", "endless", f"u{MAX_NOTES - 1}"} <= gone
+    assert len(full) - len(gone) + 1 <= MAX_NOTES
     after = ConfigMap(where.namespace, where.name, "m1", "2", data={"new": patch.patch["data"]["new"], "bad": "?"})
     assert memory.read(after, "new") == note
     assert memory.read(after, "bad") == memory.read(held, "endless") == memory.read(None, "u1") == Note()

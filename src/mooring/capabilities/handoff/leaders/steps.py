@@ -43,7 +43,7 @@ from mooring.core.world.read import WorldRead
 
 LOOK_S: Final = 2.0
 #: Between two tries to move what one member leads, doubling up to the second; and how often before a person is told.
-AGAIN_S, LONGEST_S, TRIES = 10.0, 600.0, 3
+RETRY_S, LONGEST_RETRY_S, TRIES = 10.0, 600.0, 3
 
 
 def next_led_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
@@ -138,7 +138,7 @@ def _move(
     leaders = left.leaders if left is not None else 0
     tries, at = int(running.notes.get("tries", 0)), running.notes.get("next_try", 0.0)
     if 0 < leaders < running.notes.get("left", 0.0):
-        at = now + AGAIN_S  # it gets on: many leaders take their time
+        at = now + RETRY_S  # it gets on: many leaders take their time
     notes = {"tries": float(tries), "next_try": at, "left": float(leaders)}
     if now < at:
         times = f"{tries} time{'' if tries == 1 else 's'}"
@@ -149,7 +149,7 @@ def _move(
         waits = _wait(MOVE, workload.key, Reason.LEADERS_LEFT, words, now, state, remedy)
         return msgspec.structs.replace(waits, notes=notes, figure=float(leaders))
     heir = (staying or heirs)[0].pod
-    notes |= {"tries": tries + 1.0, "next_try": now + min(LONGEST_S, AGAIN_S * 2 ** min(tries, 10))}
+    notes |= {"tries": tries + 1.0, "next_try": now + min(LONGEST_RETRY_S, RETRY_S * 2 ** min(tries, 10))}
     move = MoveLeaders(workload=workload.key, member=pod.name, to=heir, why=f"moves what {pod.name} leads to {heir}")
     return NextStep(step=MOVE, instructions=(move,), notes=notes, refreshes=(LeadersRefresh(workload.key, now + 1.0),))
 

@@ -37,7 +37,7 @@ from mooring.capabilities.handoff.requests import (
 from mooring.capabilities.handoff.situation import other_evictions
 from mooring.capabilities.handoff.tikv.eviction_exits import drop_requests
 from mooring.capabilities.handoff.tikv.log_backup import log_backup_behind
-from mooring.capabilities.handoff.tikv.proof import doubt, quorum_at_risk
+from mooring.capabilities.handoff.tikv.proof import disproof, quorum_at_risk
 from mooring.capabilities.handoff.tikv.restart import another_pd, rolling
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod
@@ -205,7 +205,7 @@ class TikvEvaluation:
             return None
         if tikv_payload(live).value != request.value:
             return None  # begun for another request: it ends, and takes its scheduler with it
-        if doubt(view, store.id, self._now, self._policy) is not None:
+        if disproof(view, store.id, self._now, self._policy) is not None:
             return None
         self.leaving.append(store.id)
         risk = quorum_at_risk(view, store.id, pod)

@@ -39,7 +39,7 @@ from mooring.capabilities.handoff.situation import (
 )
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import absent_at, again, doubt, prove, quorum_at_risk
+from mooring.capabilities.handoff.tikv.proof import absent_at, disproof, prove, quorum_at_risk, recheck_reason
 from mooring.core.model.decision import PD_NOT_SEEN, PD_NOT_SURE, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent, Patch
 from mooring.core.model.kinds import Kind
@@ -199,7 +199,7 @@ def _owned(here: Situation, before: Mapping[str, str], why: str) -> Patch:
 def _watch_leaders(here: Situation, look: PdLook) -> NextStep:
     assert here.mark is not None
     notes, view = here.notes, look.view
-    doubted = doubt(view, here.store_id, here.now, here.policy)
+    doubted = disproof(view, here.store_id, here.now, here.policy)
     if doubted is not None:
         notes.pop("zero_at", None)
         if doubted.leaders is None:
@@ -219,7 +219,7 @@ def _watch_leaders(here: Situation, look: PdLook) -> NextStep:
     if proven_at is not None:
         return NextStep(
             step=EVICT,
-            progress=f"0 leaders left; {again(here.notes, proven_at, here.policy)}",
+            progress=f"0 leaders left; {recheck_reason(here.notes, proven_at, here.policy)}",
             refreshes=(PdRefresh(here.cluster, proven_at),),
         )
     return _hold(here)

@@ -29,7 +29,7 @@ from mooring.core.model.tidb import PdView
 from mooring.core.world.read import PdLook
 
 #: The second look comes no sooner than this.
-AGAIN_S: Final = 0.1
+SECOND_LOOK_S: Final = 0.1
 #: So many times the age at which a PD's answers count at all: by then every region has reported many times.
 SETTLED: Final = 10
 
@@ -47,7 +47,7 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
     leaders: int | None = None
 
 
-def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Doubt | None:
+def disproof(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Doubt | None:
     """None: this one look shows the store empty, its eviction on, and a PD that knows its regions."""
     store = next((s for s in view.stores if s.id == store_id), None)
     if store is None:
@@ -93,7 +93,7 @@ def elected_at(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -
 def absent_at(look: PdLook, policy: HandoffPolicy) -> float | None:
     """A PD that comes back adds its schedulers one by one, so one that it does not list is absent only if this very PD
     has been listing for a while. When a look would show that; None: this one does."""
-    at = look.since + max(policy.prove_s, AGAIN_S)
+    at = look.since + max(policy.prove_s, SECOND_LOOK_S)
     return at if look.at < at else None
 
 
@@ -109,13 +109,13 @@ def prove(notes: dict[str, float], look: PdLook, began_with: str, now: float, po
         # It knows the leaders as they were told to the PD before it, until the stores report to it.
         at = max(at, look.since + policy.young_pd_s)
     if look.at == notes["zero_at"]:
-        return max(at, now + AGAIN_S)  # two looks are needed, however short the time between them
+        return max(at, now + SECOND_LOOK_S)  # two looks are needed, however short the time between them
     return at if look.at < at else None
 
 
-def again(notes: dict[str, float], proven_at: float, policy: HandoffPolicy) -> str:
+def recheck_reason(notes: dict[str, float], proven_at: float, policy: HandoffPolicy) -> str:
     """Why it is looked at once more."""
-    if proven_at > notes["zero_at"] + policy.prove_s + AGAIN_S:
+    if proven_at > notes["zero_at"] + policy.prove_s + SECOND_LOOK_S:
         return "PD has a new leader, and stores may not have reported to it yet; looking again"
     return "looking once more"
 

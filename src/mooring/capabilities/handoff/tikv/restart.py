@@ -19,7 +19,7 @@ from mooring.capabilities.handoff.operators import AWAIT, DELETE, DELETING
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, release_lock
-from mooring.capabilities.handoff.tikv.proof import again, doubt, elected_at, prove, quorum_at_risk
+from mooring.capabilities.handoff.tikv.proof import disproof, elected_at, prove, quorum_at_risk, recheck_reason
 from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent, HoldPdLock
 from mooring.core.model.kinds import Kind
@@ -115,14 +115,14 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
 
 def _unproven(here: Situation, look: PdLook, mark: Mark) -> NextStep | None:
     """What to do while the store is not proven empty, or may not stay so; None: it is, and will."""
-    doubted = doubt(look.view, here.store_id, here.now, here.policy)
+    doubted = disproof(look.view, here.store_id, here.now, here.policy)
     if doubted is not None:
         return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
     proven_at = prove(here.notes, look, mark.pd, here.now, here.policy)
     if proven_at is not None:
         return NextStep(
             step=DELETE,
-            progress=f"empty; {again(here.notes, proven_at, here.policy)}",
+            progress=f"empty; {recheck_reason(here.notes, proven_at, here.policy)}",
             refreshes=(PdRefresh(here.cluster, proven_at, (here.store_id,)),),
         )
     restarted = elected_at(look.view, here.store_id, here.seen_at, here.policy)

@@ -75,5 +75,5 @@ def queue_refusal(engine: Engine, operator: Operator) -> tuple[Reason, str] | No
             return targets.paused_reason(target), f"{target} is paused: its limit is 0"
         if limit is not None and cost > limit:
             return Reason.NEVER_FITS, f"needs {cost} on {target}, whose limit is {limit}"
-    full = queue.overfull(operator)
+    full = queue.over_source_cap(operator)
     return (Reason.TOO_MANY_WAITING, full) if full else None

@@ -11,16 +11,16 @@ from typing import Final
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class SeededChance:
-    """`ports.Chance`, and what the sandbox needs besides."""
+class SeededRandomness:
+    """`ports.Randomness`, and what the sandbox needs besides."""
 
     def __init__(self, seed: int | str = 0) -> None:
         self.seed = str(seed)
         # Seeding by string goes through SHA-512, not hash(): the same under every PYTHONHASHSEED.
         self.random = random.Random(self.seed)  # noqa: S311
 
-    def fork(self, name: str) -> "SeededChance":
-        return SeededChance(f"{self.seed}/{name}")
+    def fork(self, name: str) -> "SeededRandomness":
+        return SeededRandomness(f"{self.seed}/{name}")
 
     def token(self, length: int = 8) -> str:
         pick = self.random.random
