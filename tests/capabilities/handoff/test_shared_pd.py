@@ -263,3 +263,83 @@ def test_which_regions_lose_their_quorum(roles, down, lost):
     peers = tuple(Peer(100 + s, s, role) for s, role in roles.items())
     region = Region(7, peers=peers, leader_store=2, down_peers=tuple(100 + s for s in down))
     assert loses_quorum(region, 1) is lost
+
+
+# ── A PD that outlives the cluster ────────────────────────────────────────────────────────────────────────────────
+
+
+def more(stage):
+    return stage.cluster.store.find(Kind.TIDB_CLUSTER, NS, "more")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["pd add_evict_leader", "delete Pod", "pd remove_evict_leader"])
+def test_a_cluster_that_is_deleted_while_nobody_leads_leaves_no_scheduler(what, when):
+    """E5: Mooring is killed, the TidbCluster is deleted meanwhile, and the PD of another one lives on: the deleted one
+    stays until the next leader has taken its scheduler out."""
+    whole = Pair(nodes=8, regions=120)
+
+    async def once(stage):
+        stage.annotate("more-tikv-0", restart="")
+        await stage.rig.until(lambda: stage.renewed("more-tikv-0") and stage.clean(), 900)
+        assert more(stage)["metadata"].get("finalizers") in (None, [])
+
+    whole.play(once)
+    number = next(i for i, write in enumerate(whole.rig.writes, 1) if write.startswith(what))
+    stage = Pair(nodes=8, regions=120)
+
+    async def scenario(stage):
+        stage.rig.kill_at(number, when)
+        stage.annotate("more-tikv-0", restart="")
+        await stage.rig.until(lambda: not stage.rig.killing(), 900)
+        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+        await stage.rig.sleep(30)
+        stage.rig.start()
+        await stage.rig.until(lambda: more(stage) is None and not stage.evicting() and not stage.rig.unsettled(), 900)
+        assert stage.pd.server.lock is None
+
+    stage.play(scenario)
+
+
+def test_a_cluster_that_is_deleted_together_with_its_pd_does_not_hang():
+    """E5: the namespace goes with everything in it, also the other cluster's PD: nothing is left to end."""
+    stage = Pair(nodes=8, regions=120)
+
+    async def scenario(stage):
+        stage.annotate("more-tikv-0", restart="")
+        await stage.rig.until(lambda: stage.evicting() != (), 60)
+        stage.pd.go_dark()
+        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+        await stage.rig.sleep(60)
+        assert more(stage) is not None
+        await stage.rig.until(lambda: more(stage) is None and not stage.rig.unsettled(), 900)
+
+    stage.play(scenario)
+
+
+@pytest.mark.parametrize("left", [None, "{"])
+def test_marks_that_a_person_takes_away_hold_no_cluster(left):
+    """E5: marks removed by hand, or mangled, while the cluster is deleted: it goes."""
+    stage = Pair(nodes=8, regions=120)
+
+    async def scenario(stage):
+        stage.annotate("more-tikv-0", restart="")
+        await stage.rig.until(lambda: stage.evicting() != (), 60)
+        stage.cluster.annotate(Kind.TIDB_CLUSTER, NS, "more", {HANDOFF: left})
+        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+        await stage.rig.until(lambda: more(stage) is None, 900)
+
+    stage.play(scenario)
+
+
+def test_a_cluster_with_a_pd_of_its_own_gets_no_finalizer():
+    """E5: its PD goes with it."""
+    stage = Stage()
+
+    async def scenario(stage):
+        stage.annotate(0, restart="")
+        await stage.reach("evicting")
+        tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)
+        assert "finalizers" not in tc["metadata"]
+
+    stage.play(scenario)

@@ -7,6 +7,7 @@ from mooring.capabilities.drain import request
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.examine import examine
 from mooring.capabilities.handoff.leaders import operators as led
+from mooring.capabilities.handoff.mark import FINALIZER
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
 from mooring.core.model.descriptor import EVENTS, POD_WRITES, About, Descriptor, Leftover, Marked, Right
@@ -40,7 +41,10 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     elif text:
         ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts}
         removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]
-        entries: dict[str, object] = {"metadata": {"annotations": {HANDOFF: None}}}
+        metadata: dict[str, object] = {"annotations": {HANDOFF: None}}
+        if FINALIZER in tc.finalizers:
+            metadata["finalizers"] = [one for one in tc.finalizers if one != FINALIZER]
+        entries: dict[str, object] = {"metadata": metadata}
         if marks:
             entries["status"] = {"tikv": {"evictLeaderStatus": dict.fromkeys(marks)}}
         drop = Patch(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, patch=entries, why=WHY)

@@ -30,6 +30,7 @@ def tidb_cluster(meta: Meta, obj: Mapping[str, Any]) -> TidbCluster:
         resource_version=meta.resource_version or "",
         labels=sharing.labels(meta.labels),
         annotations=sharing.labels(kept(Kind.TIDB_CLUSTER, meta.annotations)),
+        finalizers=tuple(meta.finalizers or ()),
         tls=_map(spec, "tlsCluster").get("enabled") is True,
         cluster_domain=_text(spec, "clusterDomain"),
         pd_of=_pd_of(spec, meta.namespace or ""),

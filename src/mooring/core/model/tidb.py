@@ -38,6 +38,7 @@ class EvictLeaderEntry(msgspec.Struct, frozen=True, gc=False):
 class TidbCluster(Namespaced, frozen=True, gc=False):
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
+    finalizers: tuple[str, ...] = ()
     tls: bool = False
     #: spec.clusterDomain: its stores' addresses end with it, so that several Kubernetes clusters can share a PD.
     cluster_domain: str = ""
@@ -67,6 +68,11 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
     operator_evict_leader: Mapping[str, EvictLeaderEntry] = MappingProxyType({})
     created_at: float = 0.0
     deletion_at: float | None = None
+
+    @property
+    def outlived_by_pd(self) -> bool:
+        """Its PD is another TidbCluster's, or somebody else's: what is begun there does not end with this cluster."""
+        return self.pd_of is not None or bool(self.pd_addresses)
 
     def ordinals(self, component: str) -> tuple[int, ...] | None:
         """The members that the spec wants, or None where it does not say how many.

@@ -16,7 +16,7 @@ from mooring.capabilities.handoff.facts import (
     pod_subject,
     store_target,
 )
-from mooring.capabilities.handoff.mark import clear_mark, marks_of, names_of_no_member
+from mooring.capabilities.handoff.mark import clear_mark, let_go, marks_of, names_of_no_member
 from mooring.capabilities.handoff.members import operators as members
 from mooring.capabilities.handoff.operators import (
     EVICT_LEADERS,
@@ -106,7 +106,7 @@ class TikvEvaluation:
     def _asked(self) -> Iterator[tuple[Pod, Request]]:
         for name in sorted(self._pods):
             pod = self._pods[name]
-            request = None if pod.terminating else self._request_of(pod)
+            request = None if pod.terminating or self._tc.deletion_at is not None else self._request_of(pod)
             if request is not None:
                 yield pod, request
 
@@ -270,6 +270,10 @@ class TikvEvaluation:
         """A record of something given up is dropped once its pod or its request is another; what is about no member of
         this cluster is dropped at once."""
         marks = self._marks
+        free = let_go(self._tc, marks)
+        if free is not None:
+            yield free
+            return
         for name in names_of_no_member(self._tc, marks)[:1]:
             yield clear_mark(self._tc, marks, name, "it is about no member of this cluster")
             return

@@ -1,9 +1,11 @@
 """How an eviction ends: the reasons to end it, and the way out, which leaves nothing behind in PD or on the cluster."""
 
+from typing import Final
+
 import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
-from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
+from mooring.capabilities.handoff.mark import FINALIZER, clear_mark, replace_with_memory
 from mooring.capabilities.handoff.operators import END, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
@@ -25,6 +27,8 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, TidbCluster
 
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
+#: A PD that does not answer for so long after its TidbCluster was deleted went with it.
+PD_GONE_S: Final = 300.0
 #: Reasons that only a person ends. The evaluation that finds them reports them, for as long as they hold.
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME, Reason.QUORUM})
 
@@ -33,6 +37,8 @@ def reason_to_end(here: Situation) -> End | None:
     """Why this eviction should end now; None while it should go on."""
     if here.tc is None:
         return End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is gone")
+    if FINALIZER in here.tc.finalizers and here.tc.deletion_at is not None:
+        return End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is being deleted")
     pod = here.pod
     ours = pod is not None and pod.uid == here.asked_uid
     if not ours or here.begun:
@@ -109,6 +115,9 @@ def leave(here: Situation, end: End) -> NextStep:
     if here.tc is None:
         return _leave_deleted_cluster(here, end)
     if here.lost or here.look is None or view is None or view.evicting is None:
+        if here.tc.deletion_at is not None and here.now - here.tc.deletion_at > PD_GONE_S and here.mark is not None:
+            # Deleted together with its PD: nothing of it is left to end there, and it must not hang for ever.
+            return NextStep(step=END, instructions=(clear_mark(here.tc, here.marks or {}, here.name, end.detail),))
         return pd_wait(here, here.lost or PD_NOT_SURE)
     if here.holds_lock:
         return release_lock(here, END)
