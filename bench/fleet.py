@@ -15,12 +15,11 @@ import msgspec
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.capability import Fleet
-from mooring.capabilities.fleet.live.store import Decisions, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.live.ledger import Decisions, decode_decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Current, Member, parse_cluster
 from mooring.capabilities.fleet.planner.decide import decide, write_cluster
-from mooring.capabilities.fleet.planner.files.constraints import Constraints
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
+from mooring.capabilities.fleet.planner.template import Constraints, Template, parse_template
 from mooring.clients.registry.sabakan.parse import parse_machines
 from mooring.core.model.cluster import ConfigMap, Node
 from mooring.core.model.events import Listed, MachinesSeen, Seen

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
-from mooring.capabilities.fleet.live.store import Decisions, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.live.ledger import Decisions, decode_decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.cli import app
 from mooring.core.engine.events import Tick

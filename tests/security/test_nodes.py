@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.capabilities.fleet.live.index import claimed_twice, live_nodes
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, bring_up_to_date
 from mooring.capabilities.fleet.live.retire import EMPTIED
-from mooring.capabilities.fleet.live.settling import claimed_twice, live_nodes
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.events import Seen
 from mooring.core.model.instructions import Patch

@@ -14,9 +14,8 @@ from cyclopts import App, Parameter
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.live.settings import read_constraints
 from mooring.capabilities.fleet.planner.current import parse_cluster
-from mooring.capabilities.fleet.planner.files.document import decode_document
-from mooring.capabilities.fleet.planner.files.template import parse_template
-from mooring.capabilities.fleet.planner.problem import ErrorCode
+from mooring.capabilities.fleet.planner.document import ErrorCode, decode_document
+from mooring.capabilities.fleet.planner.template import parse_template
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
 from mooring.cli.output import note
 from mooring.clients.ports import NotFoundError

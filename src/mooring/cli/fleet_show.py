@@ -9,9 +9,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, history_row, status_lines, with_running
-from mooring.capabilities.fleet.planner.files.document import decode_document
-from mooring.capabilities.fleet.planner.problem import ErrorCode
+from mooring.capabilities.fleet.live.explain import HISTORY_COLUMNS, history_row, status_lines, with_running
+from mooring.capabilities.fleet.planner.document import ErrorCode, decode_document
 from mooring.cli.fleet_settings import FleetKey, Where, talk
 from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
 from mooring.cli.server import Reach, Server, ask

@@ -7,9 +7,8 @@ import msgspec
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Current, parse_cluster
 from mooring.capabilities.fleet.planner.decide import decide, write_cluster
-from mooring.capabilities.fleet.planner.files.constraints import Constraints
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
+from mooring.capabilities.fleet.planner.template import Constraints, Template, parse_template
 from mooring.core.model.machine import Machine, MachineState
 
 NOW = 1_790_000_000.0

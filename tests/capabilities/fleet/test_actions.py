@@ -3,8 +3,8 @@
 import pytest
 
 from mooring.capabilities.fleet.planner.decide import decide
+from mooring.capabilities.fleet.planner.document import ErrorCode
 from mooring.capabilities.fleet.planner.plan import Action, WhenShort
-from mooring.capabilities.fleet.planner.problem import ErrorCode
 from tests.capabilities.fleet.fleet_making import (
     address,
     cluster,

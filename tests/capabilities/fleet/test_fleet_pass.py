@@ -3,10 +3,9 @@
 import pytest
 
 from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass
-from mooring.capabilities.fleet.live.ledger import Pending, StoredCluster
+from mooring.capabilities.fleet.live.ledger import Decisions, Pending, StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.settings import FleetSettings
-from mooring.capabilities.fleet.live.store import Decisions
 from mooring.capabilities.fleet.planner.plan import Action
 from mooring.core.model.cluster import Node
 from tests.capabilities.fleet.fleet_making import NOW, address, cluster, limits, m, template

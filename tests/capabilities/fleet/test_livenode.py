@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.fleet.live.ledger import EMPTY, StoredCluster, next_data, read_ledger
+from mooring.capabilities.fleet.live.ledger import EMPTY, Decisions, Member, StoredCluster, next_data, read_ledger
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, bring_up_to_date
-from mooring.capabilities.fleet.live.store import Decisions, Member
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.labels import Renderer
 from mooring.capabilities.fleet.planner.plan import PlanChange, Verb

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mooring.capabilities.fleet.planner.current import Current, parse_cluster
 from mooring.capabilities.fleet.planner.decide import decide, write_cluster
+from mooring.capabilities.fleet.planner.document import ErrorCode
 from mooring.capabilities.fleet.planner.plan import FleetView, WhenShort
-from mooring.capabilities.fleet.planner.problem import ErrorCode
 from tests.capabilities.fleet.fleet_making import NOW, address, cluster, limits, m, node, passes, template, view
 
 STATES = ["HEALTHY"] * 6 + ["UNHEALTHY", "UNREACHABLE", "UPDATING", "UNINITIALIZED", "RETIRING", "RETIRED"]

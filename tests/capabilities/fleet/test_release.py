@@ -4,6 +4,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.capabilities.fleet.live.ledger import (
+    Decisions,
+    InvalidDecisionsError,
+    decode_decisions,
+    encode_decisions,
+    revision_of,
+)
 from mooring.capabilities.fleet.live.release import (
     MemberChange,
     Released,
@@ -12,13 +19,6 @@ from mooring.capabilities.fleet.live.release import (
     proposals,
     to_empty,
     write_released,
-)
-from mooring.capabilities.fleet.live.store import (
-    Decisions,
-    InvalidDecisionsError,
-    decode_decisions,
-    encode_decisions,
-    revision_of,
 )
 from mooring.capabilities.fleet.planner.current import Current, Member
 from mooring.capabilities.fleet.planner.decide import decide

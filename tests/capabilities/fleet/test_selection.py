@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.capabilities.fleet.planner.decide import decide
-from mooring.capabilities.fleet.planner.problem import ErrorCode
+from mooring.capabilities.fleet.planner.document import ErrorCode
 from mooring.capabilities.fleet.planner.score import Lives, address_number, days_left, life, to_add, to_remove
 from mooring.core.model.machine import MachineState
 from tests.capabilities.fleet.fleet_making import (

@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 
 from mooring.capabilities.fleet.live import ledger
-from mooring.capabilities.fleet.live.status import history_row
+from mooring.capabilities.fleet.live.explain import history_row
 from mooring.cli import main
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState

@@ -3,10 +3,9 @@
 import json
 
 from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.fleet.live.ledger import EMPTY, read_ledger
+from mooring.capabilities.fleet.live.ledger import EMPTY, as_shown, decode_machines, encode_machines, read_ledger
 from mooring.capabilities.fleet.live.release import write_released
 from mooring.capabilities.fleet.live.settings import parse_settings
-from mooring.capabilities.fleet.live.store import as_shown, decode_machines, encode_machines
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import parse_cluster
 from mooring.capabilities.fleet.planner.labels import render_node

@@ -4,10 +4,8 @@ import pytest
 
 from mooring.capabilities.fleet.planner.current import Current, parse_cluster, parse_node_taints
 from mooring.capabilities.fleet.planner.decide import decide, write_cluster
-from mooring.capabilities.fleet.planner.files.constraints import Constraints, parse_constraints
-from mooring.capabilities.fleet.planner.files.document import decode_document
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError, decode_document
+from mooring.capabilities.fleet.planner.template import Constraints, Template, parse_constraints, parse_template
 from mooring.clients.wire.document import encode_yaml
 from tests.capabilities.fleet.fleet_making import address, limits, m, node, template, template_document, view
 

@@ -13,8 +13,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from mooring.capabilities.fleet.live.ledger import Pending, StoredChange, read_ledger, write_pending
-from mooring.capabilities.fleet.live.store import Decisions, encode_decisions
+from mooring.capabilities.fleet.live.ledger import (
+    Decisions,
+    Pending,
+    StoredChange,
+    encode_decisions,
+    read_ledger,
+    write_pending,
+)
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home.memory import read_places, write_places
 from mooring.capabilities.mix import memory

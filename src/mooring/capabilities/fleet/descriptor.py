@@ -10,10 +10,9 @@ from mooring.capabilities.drain.cordon import cordon_mark, is_ours, lift_cordon
 from mooring.capabilities.fleet.live import export, ledger, repair, settings
 from mooring.capabilities.fleet.live.capability import Fleet
 from mooring.capabilities.fleet.live.index import FleetIndex
-from mooring.capabilities.fleet.live.planning import PlanNotes
+from mooring.capabilities.fleet.live.planning import PlanNotes, gauges
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.report import gauges
-from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.capabilities.fleet.planner.document import PlanError
 from mooring.core.model.cluster import Node
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, Descriptor, Examined, Leftover, Marked, Right
 from mooring.core.model.finding import Finding, ill, well

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from mooring.clients.ports import MachineRegistry
 from mooring.clients.registry.file import MachineList
 from mooring.clients.registry.netbox import Netbox, NetboxSettings, check_filters, devices_url
-from mooring.clients.registry.sabakan.client import Sabakan, graphql_url
-from mooring.clients.registry.sabakan.variables import check_variables
+from mooring.clients.registry.sabakan.client import Sabakan, check_variables, graphql_url
 
 _LISTS: Final = frozenset({".yaml", ".yml", ".json"})
 

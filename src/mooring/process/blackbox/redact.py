@@ -19,10 +19,9 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from mooring.capabilities.fleet.live.ledger import DECISIONS, MACHINES
+from mooring.capabilities.fleet.live.ledger import DECISIONS, MACHINES, packed, unpacked
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, seal
 from mooring.capabilities.fleet.live.settings import TEMPLATE, FleetSettings, parse_settings
-from mooring.capabilities.fleet.live.store import packed, unpacked
 from mooring.capabilities.registry import descriptors
 from mooring.core.engine.recording.memory import CONTAINERS
 from mooring.core.engine.recording.reading import naming

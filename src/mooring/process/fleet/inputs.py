@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mooring.capabilities.fleet.planner.current import Current, parse_cluster, parse_node_taints
-from mooring.capabilities.fleet.planner.files.constraints import Constraints, parse_constraints
-from mooring.capabilities.fleet.planner.files.document import decode_document
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError, decode_document
+from mooring.capabilities.fleet.planner.template import Constraints, Template, parse_constraints, parse_template
 from mooring.clients.registry.file import read_list
 from mooring.clients.registry.rows import InvalidMachinesError
 from mooring.core.model.exits import UserError

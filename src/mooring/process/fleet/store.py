@@ -7,15 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.fleet.live import export, ledger, settings
-from mooring.capabilities.fleet.live.ledger import StoredCluster, next_data, read_ledger
+from mooring.capabilities.fleet.live.explain import fleet_status
+from mooring.capabilities.fleet.live.ledger import Decisions, StoredCluster, encode_machines, next_data, read_ledger
 from mooring.capabilities.fleet.live.release import write_released
 from mooring.capabilities.fleet.live.settings import FleetSettings, cke_finding, parse_settings
-from mooring.capabilities.fleet.live.status import fleet_status
-from mooring.capabilities.fleet.live.store import Decisions, encode_machines
 from mooring.capabilities.fleet.planner.current import Current
-from mooring.capabilities.fleet.planner.files.constraints import Constraints
+from mooring.capabilities.fleet.planner.document import PlanError
 from mooring.capabilities.fleet.planner.labels import machine_of
-from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.capabilities.fleet.planner.template import Constraints
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import ConfigMap

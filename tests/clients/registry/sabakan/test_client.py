@@ -10,8 +10,7 @@ from aiohttp.test_utils import TestServer
 from graphql import build_schema, graphql_sync
 
 from mooring.clients.ports import NotFoundError, PortError, RefusedError, UnansweredError
-from mooring.clients.registry.sabakan.client import QUERY, Sabakan, graphql_url
-from mooring.clients.registry.sabakan.variables import InvalidVariablesError, check_variables
+from mooring.clients.registry.sabakan.client import QUERY, InvalidVariablesError, Sabakan, check_variables, graphql_url
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 SCHEMA = build_schema(

@@ -16,10 +16,17 @@ from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.fleet.live import ledger as ledgers
 from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live import settings as settings_of
-from mooring.capabilities.fleet.live.control_plane import next_change_step
 from mooring.capabilities.fleet.live.explain import machine_words, retirement
-from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
-from mooring.capabilities.fleet.live.index import FleetIndex, changed_members, node_news
+from mooring.capabilities.fleet.live.fleet_pass import as_stored, next_change_step, store
+from mooring.capabilities.fleet.live.index import (
+    FleetIndex,
+    Survey,
+    changed_members,
+    claimed_twice,
+    is_control_plane,
+    live_nodes,
+    node_news,
+)
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
 from mooring.capabilities.fleet.live.planning import PlanNotes, evaluate_plan
@@ -27,7 +34,6 @@ from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
 from mooring.capabilities.fleet.live.retire import emptying_of, retiring_mark, taken_back
 from mooring.capabilities.fleet.live.settings import FleetSettings
-from mooring.capabilities.fleet.live.settling import claimed_twice, is_control_plane, live_nodes
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node

@@ -11,49 +11,44 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.fleet.live.index import Survey, Waits, is_control_plane, is_ready, waits
 from mooring.capabilities.fleet.live.ledger import (
     HELD,
     MACHINES,
     PENDING,
     REMEMBERED_S,
     REPLACED,
+    Decisions,
     Pending,
-    StoredCluster,
+    as_shown,
+    encode_machines,
     next_data,
     write_ledger,
     write_pending,
 )
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.release import Released, cluster_now, member_changes
-from mooring.capabilities.fleet.live.settings import FleetSettings
-from mooring.capabilities.fleet.live.settling import Waits, is_control_plane, is_ready, waits
-from mooring.capabilities.fleet.live.store import Decisions, as_shown, encode_machines
+from mooring.capabilities.fleet.live.release import (
+    MemberChange,
+    Released,
+    cluster_now,
+    control_plane_change,
+    member_changes,
+)
 from mooring.capabilities.fleet.planner.current import Current, Member
 from mooring.capabilities.fleet.planner.decide import decide
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError
 from mooring.capabilities.fleet.planner.draft import doubtful
-from mooring.capabilities.fleet.planner.explain import listed
 from mooring.capabilities.fleet.planner.plan import Action, Assignment, ClusterPlan, FleetView
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.score import listed
 from mooring.core.model.cluster import Node
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.machine import Machine
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
 
 #: These go before a new template: it is the cluster as it should be that is written again.
 _REPAIRS: Final = frozenset({Action.REMOVE_NON_EXISTENT, Action.INCREASE_CONTROL_PLANE, Action.REPLACE_CONTROL_PLANE})
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """Everything a pass depends on."""
-
-    settings: FleetSettings
-    ledger: StoredCluster
-    #: By address.
-    machines: Mapping[str, Machine]
-    #: Live Nodes by address.
-    nodes: Mapping[str, Node]
-    now: float
-    #: Of the registry, that cannot be used.
-    bad_rows: tuple[Machine, ...] = ()
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -241,3 +236,68 @@ def _beside(survey: Survey, made: Pass, policy: FleetPolicy) -> dict[str, str]:
     if held != ledger.held:
         noted[HELD] = msgspec.json.encode(sorted(held)).decode()
     return noted
+
+
+# ── The `change-control-plane` operator ─────────────────────────────────────────────────────────────────────────────
+#
+# Changing the control plane, one member and one stored revision at a time. It is carried out by storing it; the queue's
+# room (`control-plane` 1) is kept until the newcomer is a Ready node and the member that left is gone, or a worker, and
+# at most as long as a change has to settle: what is still missing then takes its room as a fact, which does not block
+# its own repair. After a crash the stored revision is the only record: what is not stored has not begun, and what is
+# stored and not yet Ready takes its room as a fact.
+
+
+def next_change_step(
+    running: OperatorRecord, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str
+) -> NextStep:
+    """`unseen`: why the registry's list is not current, in words."""
+    change = _change_of(running.operator)
+    planes = {m.address for m in survey.ledger.members if m.control_plane}
+    again = survey.now + policy.recheck_s
+    if (not change.incoming or change.incoming in planes) and change.outgoing not in planes:
+        waiting_on = _unsettled(change, survey)
+        if not waiting_on:
+            return NextStep(step=0, end=End(Reason.DONE, _words(change)))
+        if survey.now - (running.acted_at or running.promoted_at) >= policy.settle_timeout_s:
+            return NextStep(step=0, end=End(Reason.TIMEOUT, f"{waiting_on} after {policy.settle_timeout_s / 60:g} min"))
+        return NextStep(
+            step=0, progress=waiting_on, waiting_on=Verdict(State.WAITING, Reason.SETTLING, waiting_on), again_at=again
+        )
+    if unseen:
+        return NextStep(step=0, waiting_on=Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, unseen), again_at=again)
+    made = make_pass(survey, policy)
+    if not is_asked_for(running.operator, survey, made.plan):
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, "the plan no longer asks for it"))
+    released = Released(control_plane=change, immediate=policy.retire == "immediate")
+    why = f"stores revision {survey.ledger.revision + 1}: {_words(change)}"
+    write = store(survey, made, released, namespace, policy, why)
+    if write is None:
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, "nothing is left to store"))
+    return NextStep(step=0, instructions=(write,), progress="to be stored")
+
+
+def is_asked_for(operator: Operator, survey: Survey, plan: ClusterPlan) -> bool:
+    """Whether the way from the stored control plane to the planned one still has this change in it."""
+    return _change_of(operator) in member_changes(survey.ledger.members, plan)
+
+
+def _change_of(operator: Operator) -> MemberChange:
+    change = control_plane_change(operator)
+    return MemberChange(change.incoming, change.outgoing)
+
+
+def _unsettled(change: MemberChange, survey: Survey) -> str:
+    """What is still to come, or to go; "" when nothing is."""
+    node = survey.nodes.get(change.incoming)
+    if change.incoming and (node is None or node.ready != "True"):
+        return f"{change.incoming} is not a Ready node yet"
+    members = {m.address for m in survey.ledger.members}
+    if change.outgoing and change.outgoing not in members and change.outgoing in survey.nodes:
+        return f"{change.outgoing} is not gone yet"
+    return ""
+
+
+def _words(change: MemberChange) -> str:
+    if change.incoming and change.outgoing:
+        return f"{change.incoming} replaces {change.outgoing} in the control plane"
+    return f"{change.incoming} joins the control plane" if change.incoming else f"{change.outgoing} leaves it"

@@ -6,18 +6,17 @@ list of machines, and the count of changes of nodes. After some queries the pass
 event delays a decision and never makes it wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
-from mooring.capabilities.fleet.live.control_plane import is_asked_for
 from mooring.capabilities.fleet.live.explain import retirement
-from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
-from mooring.capabilities.fleet.live.index import FleetIndex
+from mooring.capabilities.fleet.live.fleet_pass import Pass, is_asked_for, make_pass, store
+from mooring.capabilities.fleet.live.index import FleetIndex, Survey, claimed_twice, control_plane_facts, waits
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import (
@@ -28,20 +27,68 @@ from mooring.capabilities.fleet.live.release import (
     control_plane_change,
     proposals,
 )
-from mooring.capabilities.fleet.live.report import FleetReport
 from mooring.capabilities.fleet.live.retire import taken_back
-from mooring.capabilities.fleet.live.settling import claimed_twice, control_plane_facts, waits
-from mooring.capabilities.fleet.planner.explain import listed
+from mooring.capabilities.fleet.planner.current import wanted_state_taint
+from mooring.capabilities.fleet.planner.decide import FLAPPING, ONLY_ONE
+from mooring.capabilities.fleet.planner.document import ErrorCode
 from mooring.capabilities.fleet.planner.plan import Action
-from mooring.capabilities.fleet.planner.problem import ErrorCode
-from mooring.capabilities.fleet.planner.taints import wanted_state_taint
-from mooring.capabilities.fleet.planner.update import FLAPPING, ONLY_ONE
+from mooring.capabilities.fleet.planner.score import listed
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
+from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import RETIRING
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
+
+
+class FleetReport(msgspec.Struct, frozen=True):
+    successful: bool = False
+    at: float = 0.0
+    workers: tuple[tuple[str, int], ...] = ()
+    targets: tuple[tuple[str, float], ...] = ()
+    unused: int = 0
+    unmet: tuple[tuple[str, int], ...] = ()
+
+
+def report_of(survey: Survey, made: Pass, before: FleetReport) -> FleetReport:
+    """A failed pass says only that, and when: the other figures stay those of the last good one."""
+    if made.wanted.error is not None:
+        return msgspec.structs.replace(before, successful=False, at=survey.now, unmet=_unmet(made))
+    machines, members = survey.machines, survey.ledger.members
+    assigned = [machines[m.address] for m in members if not m.control_plane and m.address in machines]
+    counted = Counter(m.role for m in assigned)
+    roles = {t.role: t.weight for t in survey.settings.template.workers}
+    weights = sum(roles.values())
+    total = max(len(assigned), survey.settings.constraints.minimum_workers)
+    in_cluster = {m.address for m in members}
+    return FleetReport(
+        True,
+        survey.now,
+        tuple(sorted({**dict.fromkeys(roles, 0), **counted}.items())),
+        tuple((role, total * weight / weights) for role, weight in sorted(roles.items())),
+        sum(1 for a, m in machines.items() if a not in in_cluster and m.state is MachineState.HEALTHY),
+        _unmet(made),
+    )
+
+
+def _unmet(made: Pass) -> tuple[tuple[str, int], ...]:
+    return tuple((u.constraint, abs(u.wanted - u.have)) for u in made.wanted.unmet)
+
+
+def gauges(report: FleetReport) -> Iterator[tuple[str, dict[str, str], float]]:
+    if not report.at:
+        return
+    yield "cke_sabakan_integration_successful", {}, float(report.successful)
+    yield "cke_sabakan_integration_timestamp_seconds", {}, report.at
+    yield "cke_sabakan_unused_machines", {}, float(report.unused)
+    for role, count in report.workers:
+        yield "cke_sabakan_workers", {"role": role}, float(count)
+    for role, wanted in report.targets:
+        yield "mooring_fleet_role_target", {"role": role}, wanted
+    for constraint, short in report.unmet:
+        yield "mooring_fleet_unmet", {"constraint": constraint}, float(short)
+
 
 _REASONS: Final = {
     ErrorCode.NOT_AVAILABLE: Reason.UNMET,
@@ -115,7 +162,7 @@ def evaluate_plan(
     until, quiet = now + _PASSES * policy.query_s, None
     if not _any_ours(queue) and _is_quiet(answer, made, ledger):
         quiet = Quiet(of, index.nodes_version, until, answer)
-    report = reports.report_of(survey, made, old.report)
+    report = report_of(survey, made, old.report)
     return msgspec.structs.replace(answer, notes=msgspec.structs.replace(old, report=report, quiet=quiet))
 
 

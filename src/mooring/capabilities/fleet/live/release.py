@@ -17,11 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.fleet.planner.current import Member
-from mooring.capabilities.fleet.planner.files.template import Template
+from mooring.capabilities.fleet.planner.current import Member, wanted_state_taint
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
 from mooring.capabilities.fleet.planner.plan import Assignment, ClusterPlan
-from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.capabilities.fleet.planner.template import Template
 from mooring.core.model import subjects
 from mooring.core.model.machine import Machine
 from mooring.core.model.operator import Operator, Payload, Step, StepKind

@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain import empty_node
-from mooring.capabilities.fleet.live.index import FleetIndex
+from mooring.capabilities.fleet.live.index import FleetIndex, live_nodes
 from mooring.capabilities.fleet.live.policy import RepairPolicy
-from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.core.model.cluster import Key
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.world.read import WorldRead

@@ -24,8 +24,7 @@ from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import FLEET_TARGET, RETIRE_MACHINE, SOURCE
 from mooring.capabilities.fleet.planner import keys
-from mooring.capabilities.fleet.planner.current import Member
-from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.capabilities.fleet.planner.current import Member, wanted_state_taint
 from mooring.core.model.cluster import Node, Pod, Taint
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch

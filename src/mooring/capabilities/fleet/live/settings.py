@@ -11,11 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.fleet.live.store import revision_of
-from mooring.capabilities.fleet.planner.files.constraints import Constraints, parse_constraints
-from mooring.capabilities.fleet.planner.files.document import decode_document
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.live.ledger import revision_of
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError, decode_document
+from mooring.capabilities.fleet.planner.template import Constraints, Template, parse_constraints, parse_template
 
 NAME: Final = "mooring-fleet"
 TEMPLATE: Final = "template.yml"

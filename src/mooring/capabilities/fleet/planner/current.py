@@ -1,16 +1,16 @@
-"""The cluster as it is: its members, and the taints of its live Nodes.
+"""The cluster as it is: its members, the taints of its live Nodes, and which taints are wanted or tolerated.
 
 Read leniently where the planner does not look: labels, annotations and options of the current file are replaced anyway.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from mooring.capabilities.fleet.planner import keys
-from mooring.capabilities.fleet.planner.files.syntax import is_ip, kind_of
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError, invalid
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError, invalid, is_ip, kind_of
+from mooring.core.model.machine import MachineState
 
 #: value and effect of `cke.cybozu.com/state`; None: not tainted.
 StateTaint = tuple[str, str] | None
@@ -93,3 +93,33 @@ def parse_node_taints(document: Any, where: str = "nodes") -> dict[str, tuple[st
             what = f"items[{index}]: must be a Node with metadata.name and spec.taints[].key"
             return invalid(ErrorCode.INVALID_NODES, where, [what])
     return found
+
+
+# ── Taints ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_RETIRING: Final = MachineState.RETIRING
+_RETIRED: Final = MachineState.RETIRED
+
+
+def wanted_state_taint(state: MachineState) -> StateTaint:
+    """Retiring and retired only. Rebooting (UPDATING, UNINITIALIZED) and broken machines carry none."""
+    if state == _RETIRING:
+        return ("retiring", "NoExecute")
+    if state == _RETIRED:
+        return ("retired", "NoExecute")
+    return None
+
+
+def intolerable(taint_keys: Iterable[str], tolerated: frozenset[str]) -> str:
+    """The first key a control plane must not carry; "" when all are tolerated.
+
+    Kubernetes' own come and go (`node.kubernetes.io/…`), and Mooring sets its own: replacing a control plane because of
+    them would never end.
+    """
+    for key in taint_keys:
+        if key.startswith((keys.KUBERNETES_TAINT_PREFIX, keys.OUR_PREFIX)):
+            continue
+        if key in {keys.STATE_TAINT, keys.MASTER_TAINT} or key in tolerated:
+            continue
+        return key
+    return ""

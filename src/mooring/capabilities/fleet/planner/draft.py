@@ -11,12 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mooring.capabilities.fleet.planner.current import Member
-from mooring.capabilities.fleet.planner.explain import choice_in_words, listed
-from mooring.capabilities.fleet.planner.files.template import NodeTemplate
+from mooring.capabilities.fleet.planner.current import Member, intolerable, wanted_state_taint
 from mooring.capabilities.fleet.planner.plan import FleetView, Verb
-from mooring.capabilities.fleet.planner.score import Choice, Group, Lives, RackQueue, to_add, to_remove
-from mooring.capabilities.fleet.planner.taints import intolerable, wanted_state_taint
+from mooring.capabilities.fleet.planner.score import (
+    Choice,
+    Group,
+    Lives,
+    RackQueue,
+    choice_in_words,
+    listed,
+    to_add,
+    to_remove,
+)
+from mooring.capabilities.fleet.planner.template import NodeTemplate
 from mooring.core.model.machine import Machine, MachineState
 
 _HEALTHY: Final = MachineState.HEALTHY

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
+from mooring.capabilities.fleet.planner.document import ErrorCode, PlanError
 from mooring.capabilities.fleet.planner.draft import Draft
-from mooring.capabilities.fleet.planner.explain import listed
-from mooring.capabilities.fleet.planner.files.constraints import CONTROL_PLANE_COUNT, MAXIMUM_WORKERS, MINIMUM_WORKERS
 from mooring.capabilities.fleet.planner.plan import Action, Unmet, WhenShort
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.score import listed
+from mooring.capabilities.fleet.planner.template import CONTROL_PLANE_COUNT, MAXIMUM_WORKERS, MINIMUM_WORKERS
 
 
 def fill(draft: Draft) -> PlanError | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import StateTaint
-from mooring.capabilities.fleet.planner.files.template import NodeTemplate, Template
+from mooring.capabilities.fleet.planner.template import NodeTemplate, Template
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.times import rfc3339
 

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.fleet.planner.current import Current
-from mooring.capabilities.fleet.planner.files.constraints import Constraints
-from mooring.capabilities.fleet.planner.files.template import Template
-from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.capabilities.fleet.planner.document import PlanError
+from mooring.capabilities.fleet.planner.template import Constraints, Template
 from mooring.core.model.machine import Machine
 
 

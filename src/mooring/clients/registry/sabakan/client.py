@@ -6,7 +6,8 @@ a body that breaks off, and a search that finds nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib.resources import files
 from time import time
 from typing import Any, Final
@@ -18,9 +19,84 @@ from mooring.clients.ports import NotFoundError, PortError, RefusedError, Unansw
 from mooring.clients.registry.http import Answer, Requests, error_of
 from mooring.clients.registry.rows import InvalidMachinesError, Latest
 from mooring.clients.registry.sabakan.parse import error_text, read_machines
-from mooring.clients.registry.sabakan.variables import InvalidVariablesError, check_variables
 from mooring.clients.texts import printable, without_credentials
-from mooring.core.model.machine import Machine
+from mooring.core.model.machine import Machine, MachineState
+
+_KEYS: Final = ("having", "notHaving")
+_FIELDS: Final = ("labels", "racks", "roles", "states", "minDaysBeforeRetire")
+_STATES: Final = tuple(s.value for s in MachineState)
+
+
+class InvalidVariablesError(ValueError):
+    """The message names the place and what would be right."""
+
+
+def check_variables(document: Any) -> dict[str, Any]:
+    """The same document, once it is known to be one sabakan understands. Raises InvalidVariablesError."""
+    problems = list(_problems(document))
+    if problems:
+        raise InvalidVariablesError("; ".join(problems))
+    return dict(document)
+
+
+def _problems(document: Any) -> Iterator[str]:
+    if not isinstance(document, dict):
+        yield 'must be an object such as {"having": {"roles": ["cs"]}}'
+        return
+    for key, params in document.items():
+        if key not in _KEYS:
+            yield _unknown(key, _KEYS)
+        elif params is not None and not isinstance(params, dict):
+            yield f"{key}: must be an object or null"
+        elif params is not None:
+            for field, value in params.items():
+                yield from _field_problems(f"{key}.{field}", field, value)
+
+
+def _field_problems(path: str, field: str, value: Any) -> Iterator[str]:
+    if field not in _FIELDS:
+        yield f"{path.partition('.')[0]}.{_unknown(field, _FIELDS)}"
+    elif value is None:
+        return
+    elif field == "minDaysBeforeRetire":
+        if type(value) is not int:
+            yield f"{path}: must be a whole number of days, not {value!r}"
+    elif not isinstance(value, list):
+        yield f"{path}: must be a list, not {value!r}"
+    else:
+        for index, item in enumerate(value):
+            if not _fits(field, item):
+                yield f"{path}[{index}]: must be {_WANTED[field]}, not {item!r}"
+
+
+_WANTED: Final = {
+    "labels": 'an object such as {"name": "product", "value": "R640"}',
+    "racks": "a whole number",
+    "roles": "text",
+    "states": f"one of {', '.join(_STATES)}",
+}
+
+
+def _fits(field: str, item: Any) -> bool:
+    match field:
+        case "labels":
+            return (
+                isinstance(item, dict)
+                and set(item) == {"name", "value"}
+                and all(isinstance(v, str) for v in item.values())
+            )
+        case "racks":
+            return type(item) is int
+        case "roles":
+            return isinstance(item, str)
+        case _:
+            return item in _STATES
+
+
+def _unknown(name: Any, known: tuple[str, ...]) -> str:
+    near = get_close_matches(str(name), known, 1)
+    return f"{name}: unknown" + (f"; {near[0]} is meant?" if near else f"; known: {', '.join(known)}")
+
 
 QUERY: Final = files("mooring.clients.registry.sabakan").joinpath("search.graphql").read_text(encoding="utf-8")
 #: sabakan's word for a query or variables that it will never accept.

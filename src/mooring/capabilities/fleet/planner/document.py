@@ -1,10 +1,55 @@
-"""Kubernetes' rules for names, label keys and values, and taints, each answering with what would be right."""
+"""A document of fleet, read: what it says, or what is wrong with it as a value: a code for scripts, words for people.
+
+The rules for names, label keys and values, and taints are those of Kubernetes; each answers with what would be right.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
+
+import msgspec
+
+from mooring.clients.wire.document import decode
+
+
+class ErrorCode(StrEnum):
+    NOT_AVAILABLE = "not-available"
+    TOO_MANY_NON_EXISTENT = "too-many-non-existent"
+    MISSING_MACHINE = "missing-machine"
+    INVALID_TEMPLATE = "invalid-template"
+    INVALID_CONSTRAINTS = "invalid-constraints"
+    INVALID_MACHINES = "invalid-machines"
+    INVALID_CLUSTER = "invalid-cluster"
+    INVALID_NODES = "invalid-nodes"
+
+
+#: What the user fixes in a file; the others are refusals by a rule.
+INVALID_INPUT: Final = frozenset(code for code in ErrorCode if code.value.startswith("invalid-"))
+_SHOWN: Final = 20
+
+
+class PlanError(msgspec.Struct, frozen=True):
+    code: ErrorCode
+    message: str
+
+
+def invalid(code: ErrorCode, where: str, problems: Iterable[str]) -> PlanError:
+    """Every problem of one file at once, so that it is fixed in one go."""
+    found = list(problems)
+    shown = "; ".join(found[:_SHOWN])
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return PlanError(code, f"{where}: {shown}{more}")
+
+
+def decode_document(raw: bytes, where: str, code: ErrorCode) -> Any | PlanError:
+    try:
+        return decode(raw)
+    except ValueError as error:
+        return PlanError(code, f"{where}: {error}")
+
 
 NAME_RULE: Final = "at most 63 of [A-Za-z0-9._-], beginning and ending with a letter or digit"
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")

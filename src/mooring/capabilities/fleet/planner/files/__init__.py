@@ -1,1 +1,0 @@
-"""Files of the fleet: cluster.yml, templates, constraints and plans, read and written."""
