@@ -303,6 +303,76 @@ class WireClaim(Wire, frozen=True):
     spec: ClaimSpec | None = None
 
 
+# ── TidbClusters: their CRD has changed its schema over the years ─────────────────────────────────────────────────
+
+
+class TlsCluster(Wire, frozen=True):
+    enabled: bool | None = None
+
+
+class OtherCluster(Wire, frozen=True):
+    name: str | None = None
+    namespace: str | None = None
+
+
+class Component(Wire, frozen=True):
+    replicas: int | None = None
+
+
+class TidbSpec(Wire, frozen=True):
+    tls_cluster: TlsCluster | None = None
+    cluster_domain: str | None = None
+    cluster: OtherCluster | None = None
+    pd_addresses: tuple[str, ...] | None = None
+    tidb: Component | None = None
+    tikv: Component | None = None
+    pd: Component | None = None
+
+
+class TidbMember(Wire, frozen=True):
+    node: str | None = None
+
+
+class TikvStore(Wire, frozen=True):
+    pod_name: str | None = None
+    id: str | None = None
+
+
+class EvictLeader(Wire, frozen=True):
+    value: str | None = None
+    pod_create_time: str | None = None
+    begin_time: str | None = None
+
+
+class TidbStatus(Wire, frozen=True):
+    phase: str | None = None
+    members: dict[str, TidbMember] | None = None
+
+
+class TikvStatus(Wire, frozen=True):
+    phase: str | None = None
+    stores: dict[str, TikvStore] | None = None
+    evict_leader_status: dict[str, EvictLeader] | None = None
+    evict_leader: dict[str, EvictLeader] | None = None
+
+
+class PdComponentStatus(Wire, frozen=True):
+    phase: str | None = None
+
+
+class TidbClusterStatus(Wire, frozen=True):
+    cluster_id: str | None = msgspec.field(default=None, name="clusterID")
+    tidb: TidbStatus | None = None
+    tikv: TikvStatus | None = None
+    pd: PdComponentStatus | None = None
+
+
+class WireTidbCluster(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: TidbSpec | None = None
+    status: TidbClusterStatus | None = None
+
+
 class WireConfigMap(Wire, frozen=True):
     metadata: Meta = Meta()
     data: dict[str, str] | None = None

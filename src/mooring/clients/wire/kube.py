@@ -6,14 +6,14 @@ object does not cost the page it came in. Only bytes that are not JSON raise (`m
 the world does not keep (`ValueError`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, get_args
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
 from mooring.clients.wire import objects, pods
 from mooring.clients.wire.fields import (
-    Meta,
     Wire,
     WireClaim,
     WireConfigMap,
@@ -21,13 +21,13 @@ from mooring.clients.wire.fields import (
     WireNodeClaim,
     WirePdb,
     WirePod,
+    WireTidbCluster,
     WireVolume,
     WireWorkload,
 )
 from mooring.clients.wire.tidb import tidb_cluster
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
-from mooring.core.model.limits import is_dense
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -59,10 +59,6 @@ def _form(struct: type[S], project: Callable[[S], Object]) -> _Form:
     return _Form(struct, msgspec.json.Decoder(struct), msgspec.json.Decoder(page), project)
 
 
-def _tidb_cluster(obj: Mapping[str, Any]) -> Object:
-    return tidb_cluster(_forgiving(Meta, obj.get("metadata")), obj)
-
-
 _FORMS: Final[dict[Kind, _Form]] = {
     Kind.POD: _form(WirePod, pods.pod),
     Kind.NODE: _form(WireNode, objects.node),
@@ -74,10 +70,11 @@ _FORMS: Final[dict[Kind, _Form]] = {
     Kind.PV: _form(WireVolume, objects.volume),
     Kind.PVC: _form(WireClaim, objects.claim),
     Kind.CONFIG_MAP: _form(WireConfigMap, objects.config_map),
+    Kind.TIDB_CLUSTER: _form(WireTidbCluster, tidb_cluster),
 }
 
 #: The kinds that can be read here.
-KINDS: Final[frozenset[Kind]] = frozenset({*_FORMS, Kind.TIDB_CLUSTER})
+KINDS: Final[frozenset[Kind]] = frozenset(_FORMS)
 
 
 class _RawList(msgspec.Struct, frozen=True):
@@ -86,64 +83,39 @@ class _RawList(msgspec.Struct, frozen=True):
 
 
 _RAW_LIST: Final = msgspec.json.Decoder(_RawList)
-_PLAIN: Final = msgspec.json.Decoder()
-
-
-class _Who(msgspec.Struct, frozen=True):
-    metadata: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-_WHO: Final = msgspec.json.Decoder(_Who)
+_RAW_MAP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NOTHING: Final = msgspec.Raw(b"")
 
 
 def decode(kind: Kind, raw: bytes | msgspec.Raw) -> Object:
     """One object from its JSON."""
-    if kind is Kind.TIDB_CLUSTER:
-        return project(kind, _plain(raw))
     form = _form_of(kind)
     try:
         wire = form.one.decode(raw)
     except msgspec.ValidationError:
-        wire = _forgiving(form.struct, _plain(raw))
+        wire = _forgiving(form.struct, raw)
     return form.project(wire)
-
-
-def _plain(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """The object as plain values. Of one that was made to be large in memory only who it is: a free-form field may hold
-    half a million lists."""
-    body = bytes(raw)
-    if is_dense(body):
-        metadata = bytes(_WHO.decode(body).metadata) if body.lstrip()[:1] == b"{" else b"{}"
-        return {"metadata": {} if is_dense(metadata) else _PLAIN.decode(metadata)}
-    plain = _PLAIN.decode(body)
-    return plain if isinstance(plain, dict) else {}
 
 
 def decode_list(kind: Kind, raw: bytes) -> tuple[tuple[Object, ...], str, str]:
     """One page of a list: its objects, its resourceVersion, its continue token ("" on the last page)."""
-    page: Any
-    if kind is not Kind.TIDB_CLUSTER:
-        form = _form_of(kind)
-        try:
-            page = form.page.decode(raw)
-        except msgspec.ValidationError:
-            pass
-        else:
-            read = form.project
-            return (tuple([read(wire) for wire in page.items or ()]), *_position(page.metadata))
-    page = _RAW_LIST.decode(raw)
-    return (tuple([decode(kind, item) for item in page.items or ()]), *_position(page.metadata))
+    form = _form_of(kind)
+    try:
+        page = form.page.decode(raw)
+    except msgspec.ValidationError:
+        page = _RAW_LIST.decode(raw)
+        return (tuple([decode(kind, item) for item in page.items or ()]), *_position(page.metadata))
+    read = form.project
+    return (tuple([read(wire) for wire in page.items or ()]), *_position(page.metadata))
 
 
 def project(kind: Kind, obj: dict[str, Any]) -> Object:
     """One object from plain JSON values. `obj` is not kept and not changed."""
-    if kind is Kind.TIDB_CLUSTER:
-        return _tidb_cluster(obj)
     form = _form_of(kind)
     try:
         wire = msgspec.convert(obj, form.struct)
     except msgspec.ValidationError:
-        wire = _forgiving(form.struct, obj)
+        wire = _forgiving(form.struct, msgspec.json.encode(obj))
     return form.project(wire)
 
 
@@ -158,27 +130,50 @@ def _position(meta: _ListMeta | None) -> tuple[str, str]:
     return ((meta.resource_version or "", meta.continue_ or "")) if meta else ("", "")
 
 
-def _forgiving(struct: type[S], value: Any) -> S:
-    """`value` as `struct`, with each field that does not fit left at its default."""
-    if not isinstance(value, dict):
+def _forgiving(struct: type[S], raw: bytes | msgspec.Raw) -> S:
+    """As `struct`, with each field that does not fit left at its default. Nothing is built of what is not asked for: it
+    may be half a million lists."""
+    found, parts = {}, _parts_of(struct)
+    try:
+        given = parts.decode(raw)
+    except msgspec.ValidationError:
         return struct()
-    fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
-        if field.encode_name not in value:
+        part = getattr(given, field.name)
+        if not bytes(part):
             continue
-        given = value[field.encode_name]
         try:
-            fields[field.name] = msgspec.convert(given, field.type, strict=False)
+            found[field.name] = msgspec.json.decode(part, type=field.type, strict=False)
         except msgspec.ValidationError:
-            part = _struct_in(field.type)
-            if part is not None and isinstance(given, dict):
-                fields[field.name] = _forgiving(part, given)
-    return struct(**fields)
+            inner, is_map = _struct_in(field.type)
+            if inner is not None and memoryview(part)[:1].tobytes() == b"{":
+                found[field.name] = _forgiving_map(inner, part) if is_map else _forgiving(inner, part)
+    return struct(**found)
 
 
-def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
-    """The struct of `X` or `X | None`."""
+def _forgiving_map(struct: type[S], raw: msgspec.Raw) -> dict[str, S]:
+    try:
+        entries = _RAW_MAP.decode(raw)
+    except msgspec.ValidationError:
+        return {}
+    return {name: _forgiving(struct, part) for name, part in entries.items()}
+
+
+@cache
+def _parts_of(struct: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    """Its fields, unread."""
+    fields = [
+        (field.name, msgspec.Raw, msgspec.field(default=_NOTHING, name=field.encode_name))
+        for field in msgspec.structs.fields(struct)
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct(f"{struct.__name__}Parts", fields, frozen=True))
+
+
+def _struct_in(annotation: Any) -> tuple[type[msgspec.Struct] | None, bool]:
+    """The struct of `X`, `X | None` or `dict[str, X] | None`, and whether it is a map of them."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
-            return candidate
-    return None
+            return candidate, False
+        if get_origin(candidate) is dict:
+            return _struct_in(get_args(candidate)[1])[0], True
+    return None, False

@@ -4,7 +4,6 @@ Versions before 4.0 have no rules and none before 5.2 has region labels: they ha
 which are one rule for everything.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,13 +52,28 @@ class _Range(msgspec.Struct):
 class _LabelRule(msgspec.Struct):
     labels: list[_Label] | None = None
     rule_type: str = ""
-    data: Any = None
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Schedule(msgspec.Struct, rename="kebab"):
+    low_space_ratio: Any = 0.8
+    halt_scheduling: Any = None
+
+
+class _Replication(msgspec.Struct, rename="kebab"):
+    max_replicas: Any = 3
+    location_labels: Any = ""
+    isolation_level: Any = ""
 
 
 _RULES: Final = msgspec.json.Decoder(list[_Rule] | None)
 _GROUPS: Final = msgspec.json.Decoder(list[_Group] | None)
 _LABEL_RULES: Final = msgspec.json.Decoder(list[_LabelRule] | None)
-_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_RANGES: Final = msgspec.json.Decoder(list[_Range] | None)
+_SCHEDULE: Final = msgspec.json.Decoder(_Schedule)
+_REPLICATION: Final = msgspec.json.Decoder(_Replication)
+#: Each region is fitted by each of them.
+_MOST_RULES: Final = 10_000
 
 
 def placement(
@@ -68,14 +82,14 @@ def placement(
     """From the answers of /config/schedule, /config/replicate, /config/rules, /config/rule_groups and
     /config/region-label/rules; None: this PD has no such thing, or has it switched off."""
     try:
-        settings, replication = _OBJECT.decode(schedule), _OBJECT.decode(replicate)
+        settings, replication = _SCHEDULE.decode(schedule), _REPLICATION.decode(replicate)
         found = _rules(rules, groups) if rules is not None else (_one_rule(replication),)
-        ratio = settings.get("low-space-ratio", 0.8)
+        ratio = settings.low_space_ratio
         return Placement(
             rules=found,
             denied=_denied(_LABEL_RULES.decode(labels) or []) if labels is not None else (),
             low_space_ratio=float(ratio) if isinstance(ratio, int | float) and abs(ratio) < LARGEST_NUMBER else 0.8,
-            halted=_is_true(settings.get("halt-scheduling")),
+            halted=_is_true(settings.halt_scheduling),
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"PD's placement rules are not understood: {error}") from error
@@ -83,7 +97,10 @@ def placement(
 
 def _rules(body: bytes, groups: bytes | None) -> tuple[PlacementRule, ...]:
     known = {group.id: group for group in (_GROUPS.decode(groups) if groups is not None else None) or []}
-    found = [_rule(rule, known.get(rule.group_id, _Group())) for rule in _RULES.decode(body) or []]
+    listed = _RULES.decode(body) or []
+    if len(listed) > _MOST_RULES:
+        raise ValueError(f"PD has {len(listed)} placement rules, more than are read")
+    found = [_rule(rule, known.get(rule.group_id, _Group())) for rule in listed]
     return tuple(sorted(found, key=lambda r: (r.order[0], r.group, r.order[1], r.id)))
 
 
@@ -106,13 +123,13 @@ def _rule(rule: _Rule, group: _Group) -> PlacementRule:
     )
 
 
-def _one_rule(replication: Mapping[str, Any]) -> PlacementRule:
-    count, labels = replication.get("max-replicas", 3), replication.get("location-labels", "")
+def _one_rule(replication: _Replication) -> PlacementRule:
+    count, labels = replication.max_replicas, replication.location_labels
     names = labels.split(",") if isinstance(labels, str) else labels if isinstance(labels, list) else ()
     return PlacementRule(
         count=max(0, count) if isinstance(count, int) and count < LARGEST_NUMBER else 3,
         location_labels=tuple(str(name).strip() for name in names if str(name).strip()),
-        isolation_level=str(replication.get("isolation-level", "")),
+        isolation_level=str(replication.isolation_level),
     )
 
 
@@ -120,7 +137,7 @@ def _denied(rules: list[_LabelRule]) -> tuple[tuple[str, str], ...]:
     found = set()
     for rule in rules:
         if any((label.key, label.value) == ("schedule", "deny") for label in rule.labels or ()):
-            for part in msgspec.convert(rule.data or [], list[_Range]):
+            for part in _RANGES.decode(rule.data) or ():
                 found.add((part.start_key.upper(), part.end_key.upper()))
     return tuple(sorted(found))
 

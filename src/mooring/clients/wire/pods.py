@@ -115,9 +115,9 @@ def shape(meta: Meta, spec: PodSpec) -> PodShape:
 
 
 #: By their spelling on the wire.
-_known_tolerations: SharedValues[tuple[TolerationRef, ...], tuple[Toleration, ...]] = SharedValues(4096, 8 * MIB)
-_known_affinities: SharedValues[Affinity, "NodeRules"] = SharedValues(4096, 8 * MIB)
-_known_requests: SharedValues["Asking", tuple[int, int]] = SharedValues(4096, 8 * MIB)
+_known_tolerations: SharedValues[tuple[TolerationRef, ...], tuple[Toleration, ...]] = SharedValues(4096, 2 * MIB)
+_known_affinities: SharedValues[Affinity, "NodeRules"] = SharedValues(4096, 2 * MIB)
+_known_requests: SharedValues["Asking", tuple[int, int]] = SharedValues(4096, 2 * MIB)
 
 #: The required node terms, and the topology keys of required anti-affinity.
 NodeRules = tuple[tuple[SelectorTerm, ...] | None, tuple[str, ...]]

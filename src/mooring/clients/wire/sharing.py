@@ -11,11 +11,11 @@ from mooring.core.model.limits import MIB, MOST_LABELS, SharedValues
 
 Pairs = tuple[tuple[str, str], ...]
 
-_strings: SharedValues[str, str] = SharedValues(65536, 8 * MIB)
-_maps: SharedValues[Pairs, Mapping[str, str]] = SharedValues(8192, 16 * MIB)
-_owners: SharedValues[tuple[str, str, str, str], Owner] = SharedValues(32768, 16 * MIB)
+_strings: SharedValues[str, str] = SharedValues(65536, 4 * MIB)
+_maps: SharedValues[Pairs, Mapping[str, str]] = SharedValues(8192, 4 * MIB)
+_owners: SharedValues[tuple[str, str, str, str], Owner] = SharedValues(32768, 8 * MIB)
 #: Keyed by all that a shape is made of (see `pods.py`).
-shapes: SharedValues[Hashable, PodShape] = SharedValues(16384, 32 * MIB)
+shapes: SharedValues[Hashable, PodShape] = SharedValues(16384, 16 * MIB)
 
 
 def text(value: str) -> str:

@@ -1,28 +1,35 @@
 """A TidbCluster on the wire → the model.
 
-The CRD of tidb-operator has changed its schema over the years and clusters run with validation switched off, so this
-one is read from plain JSON, field by field, and assumes nothing about types.
+Clusters run with other versions of the CRD and with validation switched off: any field may be missing, and one that
+does not fit counts as missing (`kube._forgiving`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 from mooring.clients.wire import sharing
 from mooring.clients.wire.annotations import kept
-from mooring.clients.wire.fields import Meta
+from mooring.clients.wire.fields import (
+    Component,
+    EvictLeader,
+    OtherCluster,
+    TidbClusterStatus,
+    TidbSpec,
+    TidbStatus,
+    TikvStatus,
+    TikvStore,
+    WireTidbCluster,
+)
 from mooring.clients.wire.quantity import epoch
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.limits import LONGEST_VALUE
 from mooring.core.model.tidb import EvictLeaderEntry, TidbCluster
 
-T = TypeVar("T")
 
-
-def tidb_cluster(meta: Meta, obj: Mapping[str, Any]) -> TidbCluster:
-    spec, status = _map(obj, "spec"), _map(obj, "status")
-    tidb, tikv, pd = _map(status, "tidb"), _map(status, "tikv"), _map(status, "pd")
-    members = _map(tidb, "members")
+def tidb_cluster(wire: WireTidbCluster) -> TidbCluster:
+    meta, spec, status = wire.metadata, wire.spec or TidbSpec(), wire.status or TidbClusterStatus()
+    tidb, tikv = status.tidb or TidbStatus(), status.tikv or TikvStatus()
+    members = tidb.members or {}
     return TidbCluster(
         namespace=sharing.text(meta.namespace or ""),
         name=meta.name,
@@ -30,80 +37,60 @@ def tidb_cluster(meta: Meta, obj: Mapping[str, Any]) -> TidbCluster:
         resource_version=meta.resource_version or "",
         labels=sharing.labels(meta.labels),
         annotations=sharing.labels(kept(Kind.TIDB_CLUSTER, meta.annotations)),
-        finalizers=tuple(meta.finalizers or ()),
-        tls=_map(spec, "tlsCluster").get("enabled") is True,
-        cluster_domain=_text(spec, "clusterDomain"),
-        pd_of=_pd_of(spec, meta.namespace or ""),
-        pd_addresses=tuple(a for a in _list(spec, "pdAddresses") if isinstance(a, str)),
-        pd_id=_id(_text(status, "clusterID")),
-        tidb_replicas=_replicas(spec, "tidb"),
-        tikv_replicas=_replicas(spec, "tikv"),
-        pd_replicas=_replicas(spec, "pd"),
-        tidb_phase=_text(tidb, "phase"),
-        tikv_phase=_text(tikv, "phase"),
-        pd_phase=_text(pd, "phase"),
-        tidb_member_nodes=_each(members, lambda m: sharing.text(_text(m, "node"))),
+        finalizers=meta.finalizers or (),
+        tls=bool(spec.tls_cluster and spec.tls_cluster.enabled),
+        cluster_domain=_cut(spec.cluster_domain),
+        pd_of=_pd_of(spec.cluster, meta.namespace or ""),
+        pd_addresses=spec.pd_addresses or (),
+        pd_id=_id(status.cluster_id or ""),
+        tidb_replicas=_replicas(spec.tidb),
+        tikv_replicas=_replicas(spec.tikv),
+        pd_replicas=_replicas(spec.pd),
+        tidb_phase=_cut(tidb.phase),
+        tikv_phase=_cut(tikv.phase),
+        pd_phase=_cut(status.pd.phase) if status.pd else "",
+        tidb_member_nodes={name: sharing.text(_cut(m.node)) for name, m in sorted(members.items()) if m.node},
         tidb_members=tuple(sorted(members)),
-        tikv_store_ids=_store_ids(_map(tikv, "stores")),
-        evict_leader_status=_each(_map(tikv, "evictLeaderStatus"), _entry),
-        operator_evict_leader=_each(_map(tikv, "evictLeader"), _entry),
+        tikv_store_ids=_store_ids(tikv.stores or {}),
+        evict_leader_status=_entries(tikv.evict_leader_status),
+        operator_evict_leader=_entries(tikv.evict_leader),
         created_at=epoch(meta.creation_timestamp) or 0.0,
         deletion_at=epoch(meta.deletion_timestamp),
     )
 
 
-def _map(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _text(parent: Mapping[str, Any], key: str) -> str:
-    value = parent.get(key)
-    return value[:LONGEST_VALUE] if isinstance(value, str) else ""
-
-
-def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
-    value = parent.get(key)
-    return value if isinstance(value, list) else []
+def _cut(text: str | None) -> str:
+    return (text or "")[:LONGEST_VALUE]
 
 
 def _id(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def _pd_of(spec: Mapping[str, Any], namespace: str) -> Key | None:
+def _pd_of(other: OtherCluster | None, namespace: str) -> Key | None:
     """The TidbCluster that `spec.cluster` names, of this namespace where it names none."""
-    other = _map(spec, "cluster")
-    name = _text(other, "name")
-    return Key(_text(other, "namespace") or namespace, name) if name else None
+    name = _cut(other.name) if other else ""
+    return Key(_cut(other.namespace) or namespace, name) if other and name else None
 
 
-def _replicas(spec: Mapping[str, Any], component: str) -> int | None:
+def _replicas(part: Component | None) -> int | None:
     """None when the component is absent; a component that does not say how many has none yet."""
-    part = spec.get(component)
-    if not isinstance(part, dict):
-        return None
-    replicas = part.get("replicas")
-    return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+    return None if part is None else part.replicas or 0
 
 
-def _each(parent: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> dict[str, T]:
-    """What `read` makes of each entry, without those it makes nothing of."""
-    found = ((name, read(entry)) for name, entry in sorted(parent.items()) if isinstance(entry, dict))
-    return {name: value for name, value in found if value}
+def _entries(found: Mapping[str, EvictLeader] | None) -> dict[str, EvictLeaderEntry]:
+    return {
+        name: EvictLeaderEntry(_cut(one.value), _cut(one.pod_create_time), _cut(one.begin_time))
+        for name, one in sorted((found or {}).items())
+        if one != EvictLeader()
+    }
 
 
-def _entry(entry: Mapping[str, Any]) -> EvictLeaderEntry:
-    return EvictLeaderEntry(_text(entry, "value"), _text(entry, "podCreateTime"), _text(entry, "beginTime"))
-
-
-def _store_ids(stores: Mapping[str, Any]) -> dict[str, int]:
+def _store_ids(stores: Mapping[str, TikvStore]) -> dict[str, int]:
     """Pod name → store id. Of two stores of one pod the one with the larger id is the newer."""
     found: dict[str, int] = {}
     for key, store in stores.items():
-        if not isinstance(store, dict):
-            continue
-        pod, text = _text(store, "podName"), _text(store, "id") or key
-        if pod and _id(text):
-            found[pod] = max(found.get(pod, 0), _id(text))
+        pod, number = _cut(store.pod_name), _id(store.id or key)
+        if pod and number:
+            found[pod] = max(found.get(pod, 0), number)
     return dict(sorted(found.items()))

@@ -44,6 +44,8 @@ V = TypeVar("V")
 
 def is_dense(body: bytes | bytearray, *, bytes_per_object: int = BYTES_PER_OBJECT) -> bool:
     """Whether the JSON was made to be large in memory."""
+    if len(body) <= FREE:
+        return False
     objects, values = max(body.count(b"{"), body.count(b"[")), body.count(b",")
     return objects > FREE + len(body) // bytes_per_object or values > FREE + len(body) // BYTES_PER_VALUE
 
@@ -70,12 +72,16 @@ def shallow(body: bytes) -> bytes:
     return bytes(kept) + body[begin:] if begin else body
 
 
-def weight(value: object, most: float = math.inf) -> int:
+def weight(value: object, most: float = math.inf, *, once: bool = False) -> int:
     """Bytes of memory that a plain value takes, about; it is not weighed beyond `most`. A part that it holds twice is
-    counted twice."""
-    size, parts = 0, [value]
+    counted twice, unless `once`."""
+    size, parts, seen = 0, [value], set[int]()
     while parts and size <= most:
         one = parts.pop()
+        if once:
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
         size += sys.getsizeof(one)
         of = type(one)
         if of is str or of is int:
@@ -118,7 +124,7 @@ class SharedValues(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         most = self._most_bytes // 64
-        heavy = weight(key if value is key else (key, value), most)
+        heavy = weight(key if value is key else (key, value), most, once=True)
         if heavy > most:
             return value
         if len(self._young) >= self._size or self._bytes + heavy > self._most_bytes:
