@@ -84,10 +84,11 @@ def test_every_flag_is_described(path):
 
 @pytest.mark.parametrize("path", LEAVES, ids=words)
 def test_the_way_to_a_cluster_is_the_same_everywhere(path):
-    """Whatever takes one of --kubeconfig, --context and -n takes all of them."""
+    """Whatever takes one of --kubeconfig, --context and --mooring-namespace takes all of them; -n is the object's."""
     names = {name for one in LEAVES[path].assemble_argument_collection(parse_docstring=True) for name in one.names}
     if names & {"--kubeconfig", "--context"}:
-        assert {"--kubeconfig", "--context", "--namespace", "-n"} <= names
+        assert {"--kubeconfig", "--context"} <= names
+        assert {"--mooring-namespace", "-n"} & names
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=words)

@@ -121,6 +121,20 @@ def test_every_reason_has_its_row():
     assert all(means.strip() and ends.strip() for _, means, ends in rows)
 
 
+#: What others may write on an object, or read there: each has its row in the table of annotations and labels.
+KEY = re.compile(
+    r"(?:mooring\.dev|vacant\.io|tidb\.pingcap\.com|node-restriction\.kubernetes\.io)/[a-z][a-z0-9-]*[a-z]\b"
+)
+
+
+def test_every_annotation_and_label_has_its_row():
+    """O3: whoever finds a key on an object finds it in docs/reference.md: who writes it, and what it does."""
+    source = "".join(path.read_text() for path in (ROOT / "src" / "mooring").rglob("*.py"))
+    table = (ROOT / "docs" / "reference.md").read_text()
+    cells = " ".join(re.findall(r"^\| (.+?) \|", table, re.MULTILINE))
+    assert set(KEY.findall(source)) - set(KEY.findall(cells)) == set()
+
+
 def test_the_golden_answers_use_codes_that_the_page_explains():
     """The answer that `docs/why.md` shows is one that the sandbox gave."""
     shown = FENCE.findall((ROOT / "docs" / "why.md").read_text())[1]

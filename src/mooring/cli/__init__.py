@@ -38,6 +38,7 @@ GROUPS: Final[dict[str, tuple[str, str]]] = {
     "maintain": ("mooring.cli.maintain:app", "Empty nodes one by one and run a command for each."),
     "manifests": ("mooring.cli.manifests:app", "Print the Kubernetes objects that install Mooring."),
     "mix": ("mooring.cli.mix:app", "Show replicas across on-demand and spot nodes."),
+    "page": ("mooring.cli.page:app", "Show several clusters on one page, a line each."),
     "pause": ("mooring.cli.pause:app", "Let nothing new begin, for a feature or for everything."),
     "queue": ("mooring.cli.queue:app", "List what runs and what waits, in order."),
     "rehearse": (LAB, "Play an event on a snapshot of a cluster."),

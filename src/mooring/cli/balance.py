@@ -1,13 +1,86 @@
-"""`mooring balance release`: a cluster's regions are PD's own again, at once."""
+"""`mooring balance`: which clusters are balanced, and how a cluster's regions are PD's own again, at once."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
-from mooring.cli.output import note, print_text
+from mooring.cli.connect import AllNamespaces, Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
+from mooring.cli.output import Listed, Listing, note, print_data, print_table, print_text
+from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.model.exits import UserError
+
+
+def status(
+    *,
+    namespace: OnlyNamespace = "",
+    everywhere: AllNamespaces = False,
+    watch: Watch = False,
+    reach: Reach = HERE,
+    output: Listed = Listing.TABLE,
+) -> None:
+    """List the TidbClusters whose stores are known: how full the fullest store is, what moves, and how each is.
+
+    Example: mooring balance status
+
+    Example: mooring balance status -n tidb -w
+    """
+
+    def show(found: list[dict[str, Any]]) -> None:
+        only_in(reach, namespace, everywhere=everywhere, found=bool(found))
+        _show(found, output)
+
+    following(
+        lambda: clusters(reach, namespace),
+        lambda found: [(one["cluster"], one["state"], one["running"], one["waiting"]) for one in found],
+        show,
+        watch=watch,
+    )
+
+
+def clusters(reach: Reach, namespace: str) -> list[dict[str, Any]]:
+    """From the stores' rows, the queue's, and what `why` says of the cluster."""
+    from mooring.core.queue.config import REGION_SCHEDULERS
+
+    frame, queue = ask(reach, "/api/v1/frame"), ask(reach, "/api/v1/queue")["rows"]
+    stores: dict[str, list[dict[str, Any]]] = {}
+    for row in frame["tables"]["stores"]["rows"].values():
+        if namespace in {"", row["cluster"].partition("/")[0]}:
+            stores.setdefault(row["cluster"], []).append(row)
+    moves = [row for row in queue if row["source"] in REGION_SCHEDULERS]
+    found = []
+    for name, rows in sorted(stores.items()):
+        ours = [row["state"] for row in moves if row["subject"].startswith(f"region/{name}/")]
+        fullest = max(rows, key=lambda row: row.get("used", 0) / (row.get("limit") or 1))
+        full = {"fullest": fullest["id"], "used": fullest.get("used", 0), "limit": fullest.get("limit")}
+        leaders = [row.get("leaders", 0) for row in rows]
+        spread = {"fewest_leaders": min(leaders), "most_leaders": max(leaders)}
+        running = ours.count("moving")
+        why = ask(reach, f"/api/v1/why/cluster/{name}", missing=f"{name} not found")
+        told = {"state": why["state"], "says": why["answer"]}
+        counts = {"running": running, "waiting": len(ours) - running}
+        found.append({"cluster": name, "stores": len(rows), **spread, **full, **counts, **told})
+    return found
+
+
+def _show(found: list[dict[str, Any]], output: Listing) -> None:
+    if output.data:
+        print_data(output, {"clusters": found})
+    elif output is Listing.NAME:
+        print_text("".join(f"cluster/{one['cluster']}\n" for one in found), end="")
+    elif not found:
+        note("no TidbCluster whose stores are known")
+    else:
+        columns = ("CLUSTER", "STORES", "LEADERS", "FULLEST", "RUNNING", "WAITING", "STATE")
+        print_table(columns, [_row(one) for one in found])
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    limit = "no limit" if one["limit"] is None else str(one["limit"])
+    full = f"store {one['fullest'].rpartition('/')[2]}: {one['used']}/{limit}"
+    leaders = f"{one['fewest_leaders']} to {one['most_leaders']}"
+    counts = (str(one["stores"]), leaders, full, str(one["running"]), str(one["waiting"]))
+    return (one["cluster"], *counts, one["says"])
 
 
 def release(
@@ -57,4 +130,5 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
 
 
 app = App(name="balance", help="Balance regions and leaders of TiKV stores through the queue.")
+app.command(status)
 app.command(release)

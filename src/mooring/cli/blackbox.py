@@ -1,14 +1,13 @@
 """`mooring blackbox`: fetch the recording of a running Mooring, and redact it for others."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
 from cyclopts import App, Parameter
 
 from mooring.cli.output import note
-from mooring.cli.server import HERE, OWN_NAMESPACE, Reach, ask
+from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="blackbox", help="Fetch the recording of a running Mooring, and redact it for others.")
@@ -21,9 +20,6 @@ PULL_S: Final = 120.0
 def pull(
     *,
     to: Annotated[str, Parameter(help="The file to write; one that is there is not replaced.")] = "mooring.blackbox",
-    namespace: Annotated[
-        str, Parameter(name=["--namespace", "-n"], help="Where Mooring is installed in the cluster of the kubeconfig.")
-    ] = OWN_NAMESPACE,
     reach: Reach = HERE,
 ) -> int:
     """Fetch what a running Mooring has recorded so far, for `mooring replay`.
@@ -33,7 +29,7 @@ def pull(
 
     Example: mooring blackbox pull
 
-    Example: mooring blackbox pull -n mooring-system --kubeconfig prod.kubeconfig
+    Example: mooring blackbox pull --mooring-namespace mooring --kubeconfig prod.kubeconfig
 
     Example: mooring blackbox pull --to incident.blackbox --server http://127.0.0.1:8390
     """
@@ -48,8 +44,7 @@ def pull(
     try:
         with file:
             missing = "this Mooring records nothing; start it with mooring run --blackbox DIR"
-            where = replace(reach, own=namespace)
-            ask(where, "/api/v1/blackbox", missing=missing, timeout_s=PULL_S, read=lambda body: _save(body, file))
+            ask(reach, "/api/v1/blackbox", missing=missing, timeout_s=PULL_S, read=lambda body: _save(body, file))
         header = RecordingFile(target).header
         whole = True
     except BadRecordingError as error:

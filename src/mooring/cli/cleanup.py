@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connect, settings
-from mooring.cli.output import Format, Output, note, print_json, print_text
+from mooring.cli.output import Format, Output, note, print_data, print_text
 from mooring.cli.server import Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -56,8 +56,8 @@ def cleanup(
             raise UserError(f"--feature {name}: must be one of {', '.join(names())}")
     config = settings({"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, pd=pd).config
     found = asyncio.run(_cleanup(config, frozenset(feature), server, yes=yes))
-    if output is Format.JSON:
-        print_json({"dry_run": dry_run, "found": found.done, "failed": found.failed, "kept": found.kept})
+    if output.data:
+        print_data(output, {"dry_run": dry_run, "found": found.done, "failed": found.failed, "kept": found.kept})
     else:
         for line in found.done:
             print_text(line)

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Features, OwnNamespace, Pd, settings
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_data, print_table
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="config")
@@ -50,8 +50,10 @@ def config(
         raise UserError(f"no setting {key!r}{did_you_mean(key, {*groups, *(one.key for one in every)}) or known}")
     if changed:
         found = [one for one in found if one.source != "default"]
-    if output is Format.JSON:
-        print_json({one.key: {"value": one.value, "source": one.source, "follows": one.follows} for one in found})
+    if output.data:
+        print_data(
+            output, {one.key: {"value": one.value, "source": one.source, "follows": one.follows} for one in found}
+        )
     elif found:
         rows = [(s.key, _text(s.value), s.source, "at once" if s.follows else "after a restart") for s in found]
         print_table(("SETTING", "VALUE", "SOURCE", "FOLLOWS"), rows)

@@ -27,7 +27,18 @@ Context = Annotated[str, Parameter(help="A context of the kubeconfig. Default: i
 #: Of commands that work with Mooring itself.
 OwnNamespace = Annotated[
     str,
-    Parameter(name=["--namespace", "-n"], help="Mooring's own namespace. Default: mooring-system.", show_default=False),
+    Parameter(
+        name=["--mooring-namespace", "--namespace", "-n"],
+        help="Mooring's own namespace. Default: mooring-system.",
+        show_default=False,
+    ),
+]
+#: Where a command's `-n` is the namespace of an object.
+MooringNamespace = Annotated[
+    str,
+    Parameter(
+        name="--mooring-namespace", help="Where Mooring itself runs. Default: mooring-system.", show_default=False
+    ),
 ]
 ObjectNamespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace of the object. Default: wherever it is found.")
@@ -35,6 +46,9 @@ ObjectNamespace = Annotated[
 #: Of commands that list.
 OnlyNamespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="Only what is in this namespace. Default: all of them.")
+]
+AllNamespaces = Annotated[
+    bool, Parameter(name=["--all-namespaces", "-A"], help="What is in any namespace, which is the default.")
 ]
 Pd = Annotated[tuple[str, ...], Parameter(help="NAMESPACE/CLUSTER=URL[,URL…]: where a cluster's PD is; may repeat.")]
 ConfigFile = Annotated[str, Parameter(help="The settings file that `mooring run` gets, YAML or JSON.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines, print_text
+from mooring.cli.output import Format, Output, Progress, note, print_data, print_lines, print_text
 from mooring.cli.server import DEFAULT, Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -138,8 +138,8 @@ def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
     from mooring.core.model.finding import failed
     from mooring.install.doctor.text import counts_line, finding_lines
 
-    if output is Format.JSON:
-        print_json({"well": not failed(findings), "findings": findings})
+    if output.data:
+        print_data(output, {"well": not failed(findings), "findings": findings})
         return
     print_lines(finding_lines(findings, short=short))
     if short:

@@ -1,7 +1,6 @@
 """`mooring drain`: ask that nodes be emptied, and follow it. The request is an annotation on the Node."""
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections.abc import Iterable
@@ -10,8 +9,8 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import OwnNamespace, connect
-from mooring.cli.output import Format, Output, Progress, note, print_json
+from mooring.cli.connect import connect
+from mooring.cli.output import Format, Output, Progress, note, print_data
 from mooring.cli.pause import seconds, user
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
@@ -38,7 +37,6 @@ def drain(
     wait: Annotated[bool, Parameter(negative="--no-wait", help="Follow it until the nodes are empty.")] = True,
     cancel: Annotated[bool, Parameter(help="Call it off: pods that have not left stay, our cordon is lifted.")] = False,
     dry_run: Annotated[bool, Parameter(help="Rehearse it on a snapshot of the cluster.")] = False,
-    namespace: OwnNamespace = "mooring-system",
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> int:
@@ -55,7 +53,6 @@ def drain(
     """
     if bool(nodes) == bool(selector):
         raise UserError("name nodes, e.g. mooring drain n4, or select them with -l, e.g. -l pool=old")
-    reach = dataclasses.replace(reach, own=namespace)
     until = time.time() + seconds(deadline, "--deadline") if deadline else None
     if dry_run:
         names = asyncio.run(chosen(reach, nodes, selector))
@@ -145,8 +142,8 @@ def _followed(reach: Reach, names: list[str], until: float | None, output: Forma
             late = until is not None and time.time() >= until
             if done or late:
                 line.clear()
-                if output is Format.JSON:
-                    print_json({"nodes": mine})
+                if output.data:
+                    print_data(output, {"nodes": mine})
                 return Exit.DONE if done else Exit.CHECK_FAILED
             line.lines(course.shown(mine, time.monotonic()))
             time.sleep(LOOK_S)

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from mooring.capabilities.fleet.live.explain import HISTORY_COLUMNS, history_row, status_lines, with_running
 from mooring.capabilities.fleet.planner.document import ErrorCode, decode_document
 from mooring.cli.fleet_settings import FleetKey, Where, talk
-from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
+from mooring.cli.output import Format, Output, note, print_data, print_json, print_lines, print_table
 from mooring.cli.server import Reach, Server, ask
 from mooring.clients.wire.document import encode_yaml
 from mooring.core.model.exits import Exit, UserError
@@ -90,8 +90,8 @@ def status(*, server: Server = "", output: Output = Format.TABLE, where: Where =
         running = None
         note(f"note: what is stored alone: {str(error).splitlines()[0]}")
     found = with_running(found, running)
-    if output is Format.JSON:
-        print_json(found)
+    if output.data:
+        print_data(output, found)
     else:
         print_lines(status_lines(found))
     for finding in found["findings"]:
@@ -113,8 +113,8 @@ def history(
     """
 
     entries = talk(where, FleetStore.ledger).history
-    if output is Format.JSON:
-        print_json(entries)
+    if output.data:
+        print_data(output, entries)
         return
     print_table(HISTORY_COLUMNS, (history_row(entry, every=every) for entry in entries))
 

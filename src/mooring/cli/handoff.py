@@ -1,13 +1,13 @@
 """`mooring handoff`: which members are being handed over, how far they have come, and why one makes no progress."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from mooring.capabilities.handoff.report_text import COLUMNS, member_row, remarks
-from mooring.cli.connect import OnlyNamespace
-from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.connect import AllNamespaces, OnlyNamespace
+from mooring.cli.output import Listed, Listing, note, print_data, print_table, print_text
+from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
@@ -18,9 +18,11 @@ def status(
     cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of one TidbCluster; empty shows all.")] = "",
     *,
     namespace: OnlyNamespace = "",
+    everywhere: AllNamespaces = False,
     all_: Annotated[bool, Parameter(name="--all", help="Also members without a request.")] = False,
+    watch: Watch = False,
     reach: Reach = HERE,
-    output: Output = Format.TABLE,
+    output: Listed = Listing.TABLE,
 ) -> None:
     """List the members that are asked to leave, with leaders left, their pace, and how long the rest will take.
 
@@ -29,8 +31,22 @@ def status(
 
     Example: mooring handoff status --all
 
-    Example: mooring handoff status demo -n tidb -o json
+    Example: mooring handoff status demo -n tidb -w
     """
+
+    def show(answer: Any) -> None:
+        only_in(reach, namespace, everywhere=everywhere, found=bool(answer["clusters"] or answer.get("systems")))
+        _show(answer, output, everything=all_ or output is Listing.WIDE)
+
+    following(
+        lambda: _asked(reach, cluster, namespace),
+        lambda answer: [[m["state"], m.get("leaders_left")] for c in answer["clusters"] for m in c["members"]],
+        show,
+        watch=watch,
+    )
+
+
+def _asked(reach: Reach, cluster: str, namespace: str) -> Any:
     answer = ask(reach, "/api/v1/handoff")
     answer["clusters"] = [c for c in answer["clusters"] if namespace in {"", c["cluster"].partition("/")[0]}]
     if cluster:
@@ -38,14 +54,20 @@ def status(
         answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == wanted]
         if not answer["clusters"]:
             raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.CHECK_FAILED)
-    if output is Format.JSON:
-        print_json(answer)
+    return answer
+
+
+def _show(answer: Any, output: Listing, *, everything: bool) -> None:
+    if output.data:
+        print_data(output, answer)
         return
     for remark in remarks(answer):
         note(remark)
     found = [(c["cluster"], m) for c in answer["clusters"] for m in c["members"]]
-    shown = [(name, m) for name, m in found if all_ or m["state"] != "stable" or m["asked"]]
-    if shown:
+    shown = [(name, m) for name, m in found if everything or m["state"] != "stable" or m["asked"]]
+    if output is Listing.NAME:
+        print_text("".join(f"pod/{name.partition('/')[0]}/{m['pod']}\n" for name, m in shown), end="")
+    elif shown:
         print_table(COLUMNS, [member_row(name, member) for name, member in shown])
     else:
         note("no restart or leader eviction is requested")

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import Context, Kubeconfig, OnlyNamespace, connect
-from mooring.cli.output import Format, Output, note, print_json, print_table, print_text
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.connect import AllNamespaces, Context, Kubeconfig, OnlyNamespace, connect
+from mooring.cli.output import Listed, Listing, note, print_data, print_json, print_table, print_text
+from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.model.exits import UserError
 from mooring.core.model.times import time_of_day
 
@@ -15,17 +15,39 @@ app = App(name="home", help="Recreated members go back to their node: which are 
 
 
 @app.command
-def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def status(
+    *,
+    namespace: OnlyNamespace = "",
+    everywhere: AllNamespaces = False,
+    watch: Watch = False,
+    reach: Reach = HERE,
+    output: Listed = Listing.TABLE,
+) -> None:
     """List every member with its home, where it is now, and which nodes are reserved.
 
     Example: mooring home status
 
     Example: mooring home status -n tidb -o json
     """
-    answer = ask(reach, "/api/v1/home")
-    answer["members"] = [m for m in answer["members"] if namespace in {"", m["namespace"]}]
-    if output is Format.JSON:
-        print_json(answer)
+
+    def look() -> Any:
+        answer = ask(reach, "/api/v1/home")
+        answer["members"] = [m for m in answer["members"] if namespace in {"", m["namespace"]}]
+        return answer
+
+    def show(answer: Any) -> None:
+        only_in(reach, namespace, everywhere=everywhere, found=bool(answer["members"]))
+        _show(answer, output)
+
+    following(look, lambda answer: [answer["on"], *map(_row, answer["members"])], show, watch=watch)
+
+
+def _show(answer: Any, output: Listing) -> None:
+    if output is Listing.NAME:
+        print_text("".join(f"pod/{m['namespace']}/{m['member']}\n" for m in answer["members"]), end="")
+        return
+    if output.data:
+        print_data(output, answer)
         return
     if not answer["on"]:
         note("home is off (mooring run --features home=true): schedulers get every candidate back")

@@ -9,7 +9,6 @@ on its nodes that it lives, and writes with their resourceVersion.
 """
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import secrets
@@ -24,9 +23,9 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import OwnNamespace, connect
+from mooring.cli.connect import connect
 from mooring.cli.drain import Selector, must_be_on, request
-from mooring.cli.output import Format, Output, Whole, note, print_json
+from mooring.cli.output import Format, Output, Whole, note, print_data
 from mooring.cli.pause import seconds, user
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
@@ -62,7 +61,6 @@ def maintain(
     timeout: Annotated[str, Parameter(help="What a node may take to be empty, and to be back.")] = "1h",
     reboots: Annotated[bool, Parameter(negative="", help="A node is back only with a new boot ID.")] = False,
     cancel: Annotated[bool, Parameter(negative="", help="Call it off: what it cordoned takes pods again.")] = False,
-    namespace: OwnNamespace = "mooring-system",
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> int:
@@ -83,7 +81,6 @@ def maintain(
         raise UserError(f"--at-most {at_most}: must be 1 or more")
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such command here")
-    reach = dataclasses.replace(reach, own=namespace)
     within_s = seconds(timeout, "--timeout")
     if not cancel:
         must_be_on(reach)
@@ -186,10 +183,11 @@ class Run:
             note(f"{len(self._states)} nodes are maintained")
         elif todo:
             note(f"{len(todo)} nodes were not begun. Once it is put right, the same command goes on")
-        if output is Format.JSON:
+        if output.data:
             states = sorted(self._states.items())
-            print_json(
-                {"nodes": [{"node": n, "state": str(s.step), "detail": self._failed.get(n, "")} for n, s in states]}
+            print_data(
+                output,
+                {"nodes": [{"node": n, "state": str(s.step), "detail": self._failed.get(n, "")} for n, s in states]},
             )
         return Exit.CHECK_FAILED if self._failed else Exit.DONE
 

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 import mooring
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
-from mooring.cli.output import Format, Output, Whole, note, print_json
+from mooring.cli.output import Format, Output, Whole, note, print_data
 from mooring.core.model.exits import UserError
 
 app = App(name="manifests")
@@ -128,8 +128,8 @@ def _write(directory: str) -> None:
 def _print(objects: list[dict[str, Any]], remark: str, output: Format) -> None:
     import yaml
 
-    if output is Format.JSON:
-        print_json({"apiVersion": "v1", "kind": "List", "items": objects})
+    if output.data:
+        print_data(output, {"apiVersion": "v1", "kind": "List", "items": objects})
     else:
         sys.stdout.writelines(f"# {line}\n" for line in remark.splitlines())
         sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=120))

@@ -18,9 +18,9 @@ from mooring.capabilities.mix.report_text import (
 )
 from mooring.capabilities.mix.worth import last_line
 from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
-from mooring.cli.output import Format, Output, Whole, note, print_json, print_lines, print_table, print_text
+from mooring.cli.output import Format, Output, Whole, note, print_data, print_lines, print_table, print_text
 from mooring.cli.server import HERE, Reach, ask
-from mooring.core.engine.why.names import namespace_of, workload_typed
+from mooring.core.engine.why.names import kind_of, namespace_of, workload_typed
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
@@ -51,8 +51,10 @@ def target(
     if isinstance(wanted, str):
         raise UserError(wanted)
     on_demand, sequence = wanted.on_demand(replicas), wanted.sequence(replicas)
-    if output is Format.JSON:
-        print_json({"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence})
+    if output.data:
+        print_data(
+            output, {"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence}
+        )
         return
     row = (str(wanted), str(on_demand), str(replicas - on_demand), slots_text(sequence))
     print_table(("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [row])
@@ -71,8 +73,8 @@ def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output
     """
     answer = ask(reach, "/api/v1/mix")
     answer["workloads"] = [w for w in answer["workloads"] if namespace in {"", w["namespace"]}]
-    if output is Format.JSON:
-        print_json(answer)
+    if output.data:
+        print_data(output, answer)
         return
     if not answer["on"]:
         note("mix is off (mooring run --features mix=true): nothing is moved")
@@ -101,9 +103,9 @@ def policies(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Outp
     answer = ask(reach, "/api/v1/mix")
     found = [w for w in answer["workloads"] if w["policy"] and namespace in {"", w["namespace"]}]
     found.sort(key=lambda w: (answer["policies"].index(w["policy"]), w["namespace"], w["name"], w["kind"]))
-    if output is Format.JSON:
+    if output.data:
         rows = [{key: w[key] for key in ("policy", "kind", "namespace", "name", "gives", "because")} for w in found]
-        print_json({"policies": answer["policies"], "workloads": rows})
+        print_data(output, {"policies": answer["policies"], "workloads": rows})
         return
     if not answer["policies"]:
         note("there are no mix.policies in the settings (docs/mix.md): only labels switch workloads on")
@@ -117,7 +119,7 @@ def policies(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Outp
 
 @app.command
 def explain(
-    workload: Annotated[str, Parameter(help="NAME, Deployment/NAME or StatefulSet/NAME.")],
+    workload: Annotated[str, Parameter(help="NAME, NAMESPACE/NAME, Deployment/NAME or StatefulSet/NAME.")],
     *,
     namespace: ObjectNamespace = "",
     reach: Reach = HERE,
@@ -130,8 +132,8 @@ def explain(
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
     answer = asked(reach, workload, namespace)
-    if output is Format.JSON:
-        print_json(answer)
+    if output.data:
+        print_data(output, answer)
         return
     if not answer["on"]:
         note("mix is off (mooring run --features mix=true): this is what it would do")
@@ -143,6 +145,8 @@ def explain(
 
 def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     """What Mooring knows of it; of a bare name, whichever kind there is."""
+    if (first := workload.partition("/"))[1] and not kind_of(first[0]) and not namespace:
+        workload, namespace = first[2], first[0]  # NAMESPACE/NAME, as the page and `why` write it
     kinds, name = workload_typed(workload)
     space = namespace or namespace_of(ask(reach, f"/api/v1/find?q={name}")["found"], kinds, name)
     for kind in kinds if space else ():
@@ -178,8 +182,8 @@ def release(
     Example: mooring mix release --context prod
     """
     found, failed = asyncio.run(_release(kubeconfig, context, namespace, dry_run=dry_run))
-    if output is Format.JSON:
-        print_json({"undone": found, "failed": failed, "dry_run": dry_run})
+    if output.data:
+        print_data(output, {"undone": found, "failed": failed, "dry_run": dry_run})
     else:
         for line in found:
             print_text(line)

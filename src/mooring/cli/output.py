@@ -21,17 +21,44 @@ COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1
 #: A command of ours inside a sentence; not the word in "by mooring" or "mooring-system".
 _OURS: Final = re.compile(
     r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|drain|fleet|handoff|home|lab|maintain|"
-    r"manifests|mix|pause|queue|rehearse|replay|restart|resume|run|sandbox|sim|top|why)\b)"
+    r"manifests|mix|page|pause|queue|rehearse|replay|restart|resume|run|sandbox|sim|top|why)\b)"
 )
 
 
 class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def data(self) -> bool:
+        """For scripts: everything that is known, in one of the two spellings."""
+        return self is not Format.TABLE
+
+
+class Listing(StrEnum):
+    """How a command prints that lists: also with more columns, or the names alone, as `mooring why` takes them."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def data(self) -> bool:
+        return self in {Listing.JSON, Listing.YAML}
 
 
 #: The `-o / --output` of every reading command.
-Output = Annotated[Format, Parameter(name=["--output", "-o"], help="How to print: table for people, json for scripts.")]
+Output = Annotated[
+    Format, Parameter(name=["--output", "-o"], help="How to print: table for people, json or yaml for scripts.")
+]
+#: That of a command that lists.
+Listed = Annotated[
+    Listing,
+    Parameter(name=["--output", "-o"], help="How to print: table, wide (every column), name, json or yaml."),
+]
 
 
 #: The colours that this package writes itself.
@@ -57,6 +84,17 @@ def plain_values(value: Any) -> Any:
 def print_json(value: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     sys.stdout.flush()
+
+
+def print_data(output: StrEnum, value: Any) -> None:
+    """The same in JSON or in YAML, as was asked."""
+    if output.value != "yaml":
+        print_json(value)
+        return
+    import yaml
+
+    text = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True, width=120)
+    print_text(text, end="")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -8,9 +8,20 @@ from typing import IO, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import OnlyNamespace
-from mooring.cli.output import Format, Output, note, painted, print_json, print_table, print_text, width
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.connect import AllNamespaces, OnlyNamespace
+from mooring.cli.output import (
+    Format,
+    Listed,
+    Listing,
+    Output,
+    note,
+    painted,
+    print_data,
+    print_table,
+    print_text,
+    width,
+)
+from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.model.exits import UserError
 
 #: A file to read; `-` is stdin.
@@ -59,7 +70,10 @@ def replay(
     with _open(events) as lines:
         for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
             for record in player.line(line):
-                if output is Format.JSON:
+                if output is Format.YAML:
+                    print_text("---")
+                    print_data(output, record)
+                elif output.data:
                     sys.stdout.buffer.write(encode(record) + b"\n")
                 else:
                     print_text(in_words(record).decode())
@@ -93,8 +107,8 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
         raise UserError(f"{old_config}: {error}") from error
     for warning in answer.warnings:
         note(f"WARNING: {warning}")
-    if output is Format.JSON:
-        print_json(answer.as_json())
+    if output.data:
+        print_data(output, answer.as_json())
         return
     print_table(("SETTING", "VALUE", "WHY"), answer.rows())
 
@@ -126,30 +140,47 @@ app.command(migrate)
 
 
 @app.default
-def queue(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def queue(
+    *,
+    namespace: OnlyNamespace = "",
+    everywhere: AllNamespaces = False,
+    watch: Watch = False,
+    reach: Reach = HERE,
+    output: Listed = Listing.TABLE,
+) -> None:
     """List every operator in the queue of the running Mooring, those that need a person on top.
 
     A row says how far it has come (step k/n and progress), or which target it waits for (used/limit), how much is
     missing there and who uses it. `mooring why operator/N` tells the rest.
 
-    Example: mooring queue
+    Example: mooring queue -w
 
-    Example: mooring queue -n tidb -o json
+    Example: mooring queue -n tidb -o name
+
+    Example: mooring queue -A -o wide
     """
-    from mooring.process.terminal.queue import within
+    from mooring.process.terminal.queue import lasting, within
 
-    answer = ask(reach, "/api/v1/queue")
-    show(
-        answer | {part: within(answer[part], namespace) for part in ("running", "waiting", "rows") if part in answer},
-        output,
-    )
+    def look() -> Any:
+        answer = ask(reach, "/api/v1/queue")
+        parts = ("running", "waiting", "rows")
+        return answer | {part: within(answer[part], namespace) for part in parts if part in answer}
+
+    def first(answer: Any) -> None:
+        only_in(reach, namespace, everywhere=everywhere, found=bool(answer["rows"]))
+        show(answer, output)
+
+    following(look, lambda answer: [lasting(row) for row in answer["rows"]], first, watch=watch)
 
 
-def show(answer: Any, output: Format) -> None:
-    from mooring.process.terminal.queue import NARROW, block, cells, table
+def show(answer: Any, output: Format | Listing) -> None:
+    from mooring.process.terminal.queue import NARROW, block, cells, everything, subject_of, table
 
-    if output is Format.JSON:
-        print_json(answer)
+    if output.value == "name":
+        print_text("\n".join(map(subject_of, answer["rows"])) or "", end="\n" if answer["rows"] else "")
+        return
+    if output.data:
+        print_data(output, answer)
         return
     rows = [cells(row, answer["as_of"]) for row in answer["rows"]]
     if not rows:
@@ -159,4 +190,4 @@ def show(answer: Any, output: Format) -> None:
             head, said = block(row, room)
             print_text("\n".join([*(painted(line, row[0].partition(" ")[2]) for line in head), *said]))
     else:
-        print_table(*table(rows))
+        print_table(*(everything(rows) if output.value == "wide" else table(rows)))

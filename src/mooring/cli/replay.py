@@ -10,7 +10,7 @@ from mooring.cli import queue as queue_command
 from mooring.cli import top as top_command
 from mooring.cli import why as why_command
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.output import Format, Output, note, print_json, print_table, print_text
+from mooring.cli.output import Format, Output, note, print_data, print_table, print_text
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def replay(
     _check(question)
     played, different = play(file, until, note)
     if different is not None:
-        if output is Format.JSON:
-            print_json(difference_json(different))
+        if output.data:
+            print_data(output, difference_json(different))
         else:
             print_text("\n".join(difference_lines(different)))
         return Exit.CHECK_FAILED
@@ -80,8 +80,8 @@ def _answer(
 
             with contextlib.suppress(KeyboardInterrupt):
                 asyncio.run(serve(played.recording, played.now, listen(port), note))
-        case _ if output is Format.JSON:
-            print_json(played.equal_json())
+        case _ if output.data:
+            print_data(output, played.equal_json())
         case _:
             print_text(played.equal_line())
 
@@ -93,8 +93,8 @@ def _go_on(played: "Played", settings: tuple[str, ...], for_: str, output: Forma
     what_if = from_lab("what-if", "replay --set").load()
     logs.configure("critical", "auto")
     found = what_if(played, settings, for_, note)
-    if output is Format.JSON:
-        print_json(found.as_json())
+    if output.data:
+        print_data(output, found.as_json())
         return
     if rows := found.rows():
         print_table(["OPERATORS", "RECORDED", "CHANGED"], rows)

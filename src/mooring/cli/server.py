@@ -6,6 +6,8 @@
 
 import json
 import os
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from mooring.cli.connect import Context, Kubeconfig, reaching
+from mooring.cli.connect import Context, Kubeconfig, MooringNamespace, reaching
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 DEFAULT: Final = "http://127.0.0.1:8390"
 OWN_NAMESPACE: Final = "mooring-system"
 ANSWER_S: Final = 10.0
+#: Between two looks of a command that watches.
+WATCH_S: Final = 1.0
+#: The `-w` of a command that can be asked again.
+Watch = Annotated[bool, Parameter(name=["--watch", "-w"], help="Print again what changes, until Ctrl-C.")]
 HOW: Final = f"""reach one with one of these:
   kubectl -n {OWN_NAMESPACE} port-forward deploy/mooring 8390
   mooring demo --keep
@@ -40,7 +46,7 @@ class Reach:
     kubeconfig: Kubeconfig = ""
     context: Context = ""
     #: The namespace of the one in that cluster.
-    own: Annotated[str, Parameter(show=False, parse=False)] = OWN_NAMESPACE
+    own: MooringNamespace = OWN_NAMESPACE
 
 
 HERE: Final = Reach()
@@ -86,6 +92,46 @@ def ask(
     except NoAnswerError as error:
         said = f"no Mooring answers {tried} the cluster of the kubeconfig: {error}; {HOW}"
         raise UserError(said, Exit.UNREACHABLE) from None
+
+
+def only_in(reach: Reach, namespace: str, *, everywhere: bool, found: bool) -> None:
+    """`-n` beside `-A`, or a namespace of which Mooring knows nothing: said, instead of an empty list."""
+    if not namespace:
+        return
+    if everywhere:
+        raise UserError(f"-n {namespace} and -A: name one namespace, or take all of them")
+    if found:
+        return
+    known = ask(reach, f"/api/v1/find?q={namespace}/")["found"]
+    if not any(namespace in subject.split("/")[1:-1] for subject in known):
+        said = f"Mooring knows nothing in a namespace {namespace}; kubectl get namespaces lists those that there are"
+        raise UserError(said, Exit.CHECK_FAILED)
+
+
+def following(look: Callable[[], Any], news: Callable[[Any], Any], show: Callable[[Any], None], *, watch: bool) -> None:
+    """`show` what `look` finds; with `watch` again whenever the `news` in it differ, until Ctrl-C."""
+    last: Any = None
+    try:
+        while True:
+            answer = look()
+            if (key := news(answer)) != last:
+                show(answer)
+                sys.stdout.flush()
+                last = key
+            if not watch:
+                return
+            time.sleep(WATCH_S)
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+
+
+def address(where: Reach) -> str:
+    """Where the one that was asked last by this way shows its page; for a browser, which asks itself whom to trust."""
+    from mooring.clients.mooring import trusting
+
+    forwarded = _forwarded.get(where)
+    return forwarded.url if forwarded else trusting(where.server or os.environ.get("MOORING_SERVER", "") or DEFAULT)[0]
 
 
 def _forward(where: Reach) -> "Forward":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.output import Format, Output, plain_values, print_json
+from mooring.cli.output import Format, Output, plain_values, print_data
 from mooring.cli.server import HERE, Reach, ask
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def top(
         return frame
 
     frame = look()
-    console = None if output is Format.JSON else _console()
+    console = None if output.data else _console()
     if once or console is None or not console.is_terminal or console.is_dumb_terminal:
         show(frame, output)
         return
@@ -65,8 +65,8 @@ def show(frame: "Mapping[str, Any]", output: Format) -> None:
     """One look."""
     from mooring.process.terminal.screen import ENDLESS, screen
 
-    if output is Format.JSON:
-        print_json(frame)
+    if output.data:
+        print_data(output, frame)
         return
     console = _console()
     console.print(screen(plain_values(frame), height=ENDLESS, width=console.width))

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.output import Format, Output, painted, print_json, print_text, runnable, width
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.output import Format, Output, painted, print_data, print_text, runnable, width
+from mooring.cli.server import HERE, Reach, Watch, ask, following
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.terminal.wrap import plain
 
@@ -49,6 +49,7 @@ def why(
     *,
     namespace: ObjectNamespace = "",
     all_: Annotated[bool, Parameter(name="--all", help="The whole history that is kept.")] = False,
+    watch: Watch = False,
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
@@ -59,21 +60,31 @@ def why(
 
     Example: mooring why pod/demo-tikv-1 -n tidb
 
-    Example: mooring why node n7 -o json
+    Example: mooring why node n7 -w
 
     Example: mooring why
     """
     if not subject and not namespace:
-        overview(ask(reach, "/api/v1/frame")["head"], output)
+        following(
+            lambda: ask(reach, "/api/v1/frame")["head"],
+            lambda head: (head["verdict"], head["needs_do"]),
+            lambda head: overview(head, output),
+            watch=watch,
+        )
         return
-    show(_asked(reach, f"{subject}/{name}" if name else subject, namespace), output, everything=all_)
+    following(
+        lambda: _asked(reach, f"{subject}/{name}" if name else subject, namespace),
+        lambda answer: (answer["state"], answer["answer"]),
+        lambda answer: show(answer, output, everything=all_),
+        watch=watch,
+    )
 
 
 def overview(head: Any, output: Format = Format.TABLE) -> None:
     """The verdict, and what one would type next."""
     verdict, needs = head["verdict"], head["needs"]
-    if output is Format.JSON:
-        print_json({**verdict, "needs": needs, "to_type": head["needs_do"], "about": head["needs_about"]})
+    if output.data:
+        print_data(output, {**verdict, "needs": needs, "to_type": head["needs_do"], "about": head["needs_about"]})
         return
     print_text(painted(plain(verdict["words"]), "blocked"))
     lines = [f"  {plain(head['needs_do'])}"] if needs and head["needs_do"] else []
@@ -101,8 +112,8 @@ def _asked(reach: Reach, subject: str, namespace: str) -> Any:
 
 
 def show(answer: Any, output: Format, *, everything: bool) -> None:
-    if output is Format.JSON:
-        print_json(answer)
+    if output.data:
+        print_data(output, answer)
         return
     from mooring.core.engine.why.words import render
 

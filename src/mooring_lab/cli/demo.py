@@ -16,7 +16,7 @@ from mooring.cli.output import (
     Output,
     coloured,
     note,
-    print_json,
+    print_data,
     print_table,
     runnable,
     width,
@@ -248,8 +248,8 @@ class _Result:
             return
         self._told = True
         day, lost = self.day, self._without.by(self.day.moment())
-        if self._output is Format.JSON:
-            print_json(day_json(day, lost))
+        if self._output.data:
+            print_data(self._output, day_json(day, lost))
         else:
             sys.stdout.write("\n")
             room = width()

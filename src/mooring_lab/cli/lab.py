@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.cli.output import Format, Output, Whole, note, print_json, print_table
+from mooring.cli.output import Format, Output, Whole, note, print_data, print_table
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A
     directory = dir or default_dir()
     lab = Lab.open(directory)
     pids = lab.pids() if lab else {}
-    if output is Format.JSON:
-        print_json((facts(lab) if lab else {}) | {"up": is_up(pids), "pids": pids})
+    if output.data:
+        print_data(output, (facts(lab) if lab else {}) | {"up": is_up(pids), "pids": pids})
     elif lab is None:
         note(f"there is no lab in {directory}; `{command('up', directory)}` starts one")
     else:
@@ -141,9 +141,9 @@ def build_programs(
     with _sigterm_as_ctrl_c():
         binaries = find(release(k8s), build=build.build)
         beside = find_tools(build=build_tools) if tools else {}
-    if output is Format.JSON:
+    if output.data:
         programs = {name: str(path) for name, path in (binaries.paths | beside).items()}
-        print_json({"k8s": binaries.release.version, "programs": programs})
+        print_data(output, {"k8s": binaries.release.version, "programs": programs})
         return
     homes = sorted({str(path.parent) for path in binaries.paths.values()})
     note(f"Kubernetes {binaries.release.version}, etcd and kwok: {', '.join(homes)}")
@@ -202,8 +202,8 @@ def _add_nodes(lab: "Lab", nodes: int) -> None:
 def _print_lab(lab: "Lab", directory: Path, output: Format) -> None:
     from mooring_lab.control.summary import addresses, facts, hints
 
-    if output is Format.JSON:
-        print_json(facts(lab))
+    if output.data:
+        print_data(output, facts(lab))
         return
     print_table(("WHAT", "WHERE"), addresses(lab))
     note(hints(lab, directory))

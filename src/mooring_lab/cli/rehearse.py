@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, settings
-from mooring.cli.output import Format, Jobs, Output, Progress, Whole, note, print_json, print_lines, width
+from mooring.cli.output import Format, Jobs, Output, Progress, Whole, note, print_data, print_lines, width
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.http.served import ServedPage
 from mooring.process.http.status import status_app
@@ -134,8 +134,8 @@ def play(
     if seeds:
         return _ranged(event, setup, seeds, jobs, output)
     outcome = _played(event, setup, port if page else None, speed)
-    if output is Format.JSON:
-        print_json(outcome)
+    if output.data:
+        print_data(output, outcome)
     else:
         print_lines(render(outcome, everything=everything, room=width()))
     return Exit.DONE if outcome.verdict == "kept" else Exit.CHECK_FAILED
@@ -174,8 +174,8 @@ def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output:
         done = lambda count: progress.line(f"{count} of {seeds} seeds", stay=True)  # noqa: E731
         found = ranges(whole, planned, numbers, jobs or cores(), done)
     progress.clear()
-    if output is Format.JSON:
-        print_json(found)
+    if output.data:
+        print_data(output, found)
     else:
         print_lines(render(found, width()))
     return Exit.DONE if found.verdict == "kept" else Exit.CHECK_FAILED

@@ -13,7 +13,7 @@ from typing import Annotated
 from aiohttp import web
 from cyclopts import App, Parameter
 
-from mooring.cli.output import Format, Output, Whole, note, print_json
+from mooring.cli.output import Format, Output, Whole, note, print_data
 from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
@@ -121,9 +121,9 @@ async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output
     try:
         async with served(pd) as url:
             facade.write_kubeconfig(path)
-            if output is Format.JSON:
+            if output.data:
                 told = {"kubeconfig": str(path), "apiserver": facade.url, "nodes": nodes + spot}
-                print_json(told | ({"pd": url} if url else {}))
+                print_data(output, told | ({"pd": url} if url else {}))
             else:
                 print(f"export KUBECONFIG={shlex.quote(str(path))}", flush=True)
             note(f"sandbox cluster of {nodes + spot} nodes at {facade.url}, {speed:g} times as fast as the clock")

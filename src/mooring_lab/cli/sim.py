@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.cli.output import Format, Jobs, Output, Whole, note, print_json, print_lines
+from mooring.cli.output import Format, Jobs, Output, Whole, note, print_data, print_lines
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _one(seed: int | None, file: str, options: "SeedOptions", *, shrink: bool, s
     if save:
         Path(save).write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
     command = f"mooring sim --plan {file}" if file and not shrink else replay_command(plan.seed, options)
-    if output is Format.JSON:
-        print_json(report([result], options))
+    if output.data:
+        print_data(output, report([result], options))
     elif result.failure is None and options.until_s is None:
         print(f"seed {plan.seed}: all promises kept over {result.lasted_s:.0f} virtual seconds ({result.digest})")
     else:
@@ -122,8 +122,8 @@ def _many(numbers: range, options: "SeedOptions", jobs: int, dask: str, output: 
             lost.append(error)  # what was played is reported all the same
 
     found = report(sorted(told(), key=lambda one: one.seed), options)
-    if output is Format.JSON:
-        print_json(found)
+    if output.data:
+        print_data(output, found)
     else:
         if found.never:
             print(f"never happened: {', '.join(found.never)}")

@@ -23,6 +23,21 @@ def _spaces(row: Mapping[str, Any]) -> list[str]:
     return [*row.get("about", "").split("/")[:-1], *row.get("subject", "").split("/")[1:-1]]
 
 
+def lasting(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What of a row is news when it changes: not how long it has been so."""
+    return cells(row, 0.0)[:8]
+
+
+def subject_of(row: Mapping[str, Any]) -> str:
+    """As `mooring why` takes it."""
+    return f"operator/{row['op']}" if row.get("op") else str(row.get("subject") or row["id"])
+
+
+def everything(rows: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+    """Every column, also one that says nothing in any row."""
+    return list(COLUMNS), [list(row) for row in rows]
+
+
 def block(row: tuple[str, ...], room: int) -> tuple[list[str], list[str]]:
     """A row on a narrow terminal: state, operator and what it does; then what there is to say, label by label."""
     said = [f"{label.lower():<12}{cell}" for label, cell in zip(COLUMNS[4:], row[4:], strict=True) if cell != "–"]
