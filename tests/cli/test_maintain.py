@@ -7,7 +7,7 @@ import pytest
 from mooring.capabilities.drain.descriptor import report_of
 from mooring.capabilities.drain.nodes import DRAIN, MAINTAIN, maintenance_of
 from mooring.cli import app
-from mooring.cli.maintain import Run, call_off, run_command
+from mooring.cli.maintain import Run, call_off, in_state, of_machines, run_command, run_id
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring_lab.cluster.controllers import podstate
@@ -163,6 +163,36 @@ def test_two_sessions_do_not_run_one_command_twice():
     play(scenario)
 
 
+def test_nodes_are_chosen_by_the_state_of_their_machines():
+    """F15: by what the registry says; who was begun stays part of the run when the command has healed its machine."""
+    report = {"on": True, "registry": {"error": ""}, "machines": {"UNHEALTHY": ["n0", "n1"], "UPDATING": ["n2"]}}
+    assert in_state(report, "Unhealthy") == {"n0", "n1"} and in_state(report, "retired") == frozenset()
+    for wrong, state, code in (
+        (report, "broken", Exit.USAGE),
+        ({**report, "on": False}, "unhealthy", Exit.UNREACHABLE),
+        ({**report, "registry": {"error": "timed out"}}, "unhealthy", Exit.UNREACHABLE),
+    ):
+        with pytest.raises(UserError) as refused:
+            in_state(wrong, state)
+        assert refused.value.code is code
+
+    async def scenario(rig):
+        await gated(rig)
+        ann = Operator(rig, "n0", "n1")
+        every = lambda: rig.cluster.store.list(Kind.NODE)
+        run = run_id(SELECTOR, ("firmware", "{node}"))
+        ann.exits["n1"] = 3
+        chosen = of_machines(every(), in_state(report, "unhealthy"), run)
+        assert await ann.session().whole(chosen, 1) == Exit.CHECK_FAILED
+        del ann.exits["n1"]
+        assert await ann.session().whole(of_machines(every(), frozenset(), run), 1) == Exit.DONE
+        assert [argv[1] for argv in ann.ran] == ["n0", "n1", "n1"]
+        with pytest.raises(UserError, match="no node's machine"):
+            of_machines(every(), frozenset(), run)
+
+    play(scenario)
+
+
 def test_cancel_uncordons_what_it_cordoned_and_nothing_else():
     """D7: a drain that somebody had asked for before stays asked for."""
 
@@ -204,14 +234,17 @@ def test_it_stops_when_a_person_uncordons_its_node():
         ((), "behind --"),
         (("--cancel", "--", "true"), "behind --"),
         (("--at-most", "0", "--", "true"), "at-most"),
+        (("--", "true"), "which nodes"),
+        (("--state", "unhealthy", "--cancel"), "--cancel: by -l"),
         (("--", "no-such-command-anywhere"), "no such command"),
         (("--timeout", "soon", "--", "true", "-x"), "--timeout"),
     ],
 )
 def test_what_cannot_be_meant_is_exit_2(flags, words):
     """D7: with what would be right; nothing is asked of any cluster."""
+    selector = () if "which nodes" in words else ("-l", SELECTOR)
     with pytest.raises(UserError, match=words) as refused:
-        app(["maintain", "-l", SELECTOR, *flags], exit_on_error=False, print_error=False)
+        app(["maintain", *selector, *flags], exit_on_error=False, print_error=False)
     assert refused.value.code == Exit.USAGE
 
 

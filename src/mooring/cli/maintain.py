@@ -56,7 +56,8 @@ def maintain(
     command: Annotated[tuple[str, ...], Parameter(help="Behind --; {node} and {address} are replaced.")] = (),
     /,
     *,
-    selector: Selector,
+    selector: Selector = "",
+    state: Annotated[str, Parameter(help="Nodes whose machine the registry has in this state, with fleet on.")] = "",
     at_most: Annotated[Whole, Parameter(help="So many nodes at once.")] = 1,
     timeout: Annotated[str, Parameter(help="What a node may take to be empty, and to be back.")] = "1h",
     reboots: Annotated[bool, Parameter(negative="", help="A node is back only with a new boot ID.")] = False,
@@ -71,17 +72,22 @@ def maintain(
 
     Example: mooring maintain -l pool=old --reboots -- ssh {address} sudo reboot
 
-    Example: mooring maintain -l pool=old --at-most 3 -- ./update-firmware {node}
+    Example: mooring maintain --state unhealthy --at-most 3 -- ./update-firmware {node}
 
     Example: mooring maintain -l pool=old --cancel
     """
     if bool(command) == cancel:
         raise UserError("write the command behind --, e.g. mooring maintain -l pool=old -- ssh {address} sudo reboot")
+    if state and cancel:
+        raise UserError("--cancel: by -l, or alone for every node that is maintained; states have changed since")
+    if not (selector or state or cancel):
+        raise UserError("which nodes? -l pool=old, or --state unhealthy for machines that the registry calls so")
     if at_most < 1:
         raise UserError(f"--at-most {at_most}: must be 1 or more")
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such command here")
     within_s = seconds(timeout, "--timeout")
+    meant = f"{selector} --state {state.lower()}" if state else selector
     if not cancel:
         must_be_on(reach)
 
@@ -90,19 +96,52 @@ def maintain(
             nodes = await chosen(api, selector)
             if cancel:
                 return await call_off(api, nodes)
+            if state:
+                nodes = of_machines(nodes, in_state(ask(reach, "/api/v1/fleet"), state), run_id(meant, command))
             rows = lambda: asyncio.to_thread(lambda: ask(reach, "/api/v1/drain")["nodes"])  # noqa: E731
-            run = Run(api, rows, run_command, selector, command, within_s=within_s, reboots=reboots)
+            run = Run(api, rows, run_command, meant, command, within_s=within_s, reboots=reboots)
             return await run.whole(nodes, at_most, output)
 
     return asyncio.run(whole())
 
 
 async def chosen(api: Any, selector: str) -> list[Any]:
-    """The nodes that are meant, by name. Here a selection by the machines' state would come in, too."""
+    """The nodes with these labels, by name."""
     found = await api.raw("GET", f"/api/v1/nodes?labelSelector={quote(selector)}")
     if not found["items"]:
         raise UserError(f"-l {selector}: no node has these labels")
     return sorted(found["items"], key=lambda node: str(node["metadata"]["name"]))
+
+
+def in_state(fleet: Any, state: str) -> frozenset[str]:
+    """Nodes whose machine is in this state, as the running Mooring has it from the registry."""
+    from mooring.core.model.machine import MachineState
+
+    known = {one.value.lower(): one.value for one in MachineState if one is not MachineState.HEALTHY}
+    if state.lower() not in known:
+        raise UserError(f"--state {state}: must be one of {', '.join(known)}")
+    if not fleet["on"] or fleet["registry"]["error"]:
+        why = fleet["registry"]["error"] or "fleet is off (mooring run --features fleet=true)"
+        raise UserError(f"--state {state}: the states of machines are not known: {why}", Exit.UNREACHABLE)
+    return frozenset(fleet["machines"].get(known[state.lower()], ()))
+
+
+def of_machines(nodes: list[Any], names: frozenset[str], run: str) -> list[Any]:
+    """Those nodes, and those that this very run has begun, whatever their machines' state is by now."""
+    from mooring.capabilities.drain.nodes import maintenance_of
+
+    begun = {
+        n["metadata"]["name"] for n in nodes if (s := maintenance_of(_annotations(n))) is not None and s.run == run
+    }
+    found = [n for n in nodes if n["metadata"]["name"] in names | begun]
+    if not found:
+        raise UserError("no node's machine is in this state", Exit.CHECK_FAILED)
+    return found
+
+
+def run_id(meant: str, command: Iterable[str]) -> str:
+    """The same nodes and the same command are the same run."""
+    return hashlib.sha256(json.dumps([meant, list(command)]).encode()).hexdigest()[:12]
 
 
 async def call_off(api: Any, nodes: list[Any]) -> int:
@@ -141,14 +180,14 @@ class _StoppedError(Exception):
 
 
 class Run:
-    """One session. `rows`: what the running Mooring reports of nodes that are drained."""
+    """One session. `rows`: what the running Mooring reports of nodes that are drained; `meant`: which are chosen."""
 
     def __init__(
         self,
         api: Any,
         rows: Callable[[], Awaitable[list[Any]]],
         run: RunCommand,
-        selector: str,
+        meant: str,
         command: Iterable[str],
         *,
         within_s: float = 3600.0,
@@ -157,7 +196,7 @@ class Run:
     ) -> None:
         self._api, self._rows, self._run, self._now = api, rows, run, now
         self._command, self._within_s, self._reboots = list(command), within_s, reboots
-        self._id = hashlib.sha256(json.dumps([selector, self._command]).encode()).hexdigest()[:12]
+        self._id = run_id(meant, self._command)
         self._session = secrets.token_hex(4)
         self._states: dict[str, Maintenance] = {}
         #: Nodes that say that this session lives.

@@ -426,6 +426,7 @@ def test_the_running_mooring_reports_plan_registry_bad_rows_and_repairs():
         found = report_of(rig.leader().engine, rig.config)
         assert (found["on"], found["registry"]["error"], found["left_out"]) == (True, "", [])
         assert [(r["address"], r["state"]) for r in found["repairs"]] == [(sick, "queued")]
+        assert found["machines"] == {"UNHEALTHY": [sick]}, "mooring maintain --state asks for it"
         assert f"mooring drain {sick}" in found["repairs"][0]["why"], "a node that serves is not touched"
         rig.cluster.sabakan.go_dark(300)
         await rig.sleep(90)

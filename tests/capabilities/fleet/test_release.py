@@ -14,12 +14,13 @@ from mooring.capabilities.fleet.live.ledger import (
 from mooring.capabilities.fleet.live.release import (
     MemberChange,
     Released,
+    change_operator,
     cluster_now,
     member_changes,
-    proposals,
     to_empty,
     write_released,
 )
+from mooring.capabilities.fleet.live.retire import retire_operator
 from mooring.capabilities.fleet.planner.current import Current, Member
 from mooring.capabilities.fleet.planner.decide import decide
 from tests.capabilities.fleet.fleet_making import address, cluster, limits, m, node, template, view
@@ -118,7 +119,7 @@ def test_control_planes_change_one_by_one():
     assert planes(cluster_now(current.members, plan, NOTHING, table(machines))) == [address(1)]
     one = cluster_now(current.members, plan, Released(control_plane=changes[0]), table(machines))
     assert planes(one) == [address(1), address(4)]
-    (only,) = list(proposals(current.members, plan, table(machines)))
+    only = change_operator(changes[0], current.members, plan, address(4))
     assert (only.kind, dict(only.cost), only.payload.incoming) == (
         "change-control-plane",
         {"control-plane": 1},
@@ -138,8 +139,9 @@ def test_a_replacement_is_one_change_and_the_demoted_one_is_emptied_afterwards()
     assert Member(address(1), False, None, "S1") in now
     later = decide(view(machines, current=Current(now), constraints=limits(2)))
     assert later.action == "taint"
-    retire = [x for x in proposals(now, later, table(machines)) if x.kind == "retire-machine"]
-    assert [(x.subject, dict(x.cost), x.payload.node) for x in retire] == [("machine/S1", {"fleet": 1}, address(1))]
+    assert [x.serial for x in to_empty(now, later, table(machines))] == ["S1"]
+    retire = retire_operator("S1", address(1), "node-1", "")
+    assert (retire.subject, dict(retire.cost), retire.payload.node) == ("machine/S1", {"fleet": 1}, "node-1")
 
 
 def test_an_old_release_is_no_licence():

@@ -9,7 +9,7 @@ from mooring.capabilities.drain import request
 from mooring.capabilities.drain.cordon import cordon_mark, is_ours, lift_cordon
 from mooring.capabilities.fleet.live import export, ledger, repair, settings
 from mooring.capabilities.fleet.live.capability import Fleet
-from mooring.capabilities.fleet.live.index import FleetIndex
+from mooring.capabilities.fleet.live.index import FleetIndex, live_nodes
 from mooring.capabilities.fleet.live.planning import PlanNotes, gauges
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.planner.document import PlanError
@@ -17,8 +17,10 @@ from mooring.core.model.cluster import Node
 from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, Descriptor, Examined, Leftover, Marked, Right
 from mooring.core.model.finding import Finding, ill, well
 from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, RETIRING
 from mooring.core.model.times import rfc3339
+from mooring.core.world.read import WorldRead
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
@@ -47,9 +49,21 @@ def report_of(engine: Any, config: Any) -> Mapping[str, Any]:
         "leading": engine.leading,
         "plan": None if word is None else {"state": word.state, "reason": word.reason, "detail": word.detail},
         "registry": {"asked_at": None if asked is None else rfc3339(asked), "error": world.machines_lost()},
+        "machines": _by_state(world),
         "left_out": [f"{m.serial or m.address}: {m.problem or 'no address'}" for m in world.index(FleetIndex).bad_rows],
         "repairs": [msgspec.to_builtins(one) for one in found.rows],
     }
+
+
+def _by_state(world: WorldRead) -> dict[str, list[str]]:
+    """Nodes of the cluster by the state of their machines; healthy ones, which are nearly all, are left out."""
+    index = world.index(FleetIndex)
+    members = (index.by_address.get(address) for address in index.members)
+    states = {m.address: m.state.value for m in members if m is not None and m.state is not MachineState.HEALTHY}
+    found: dict[str, list[str]] = {}
+    for address, node in sorted(live_nodes(world, states.keys()).items()):
+        found.setdefault(states[address], []).append(node.name)
+    return found
 
 
 def figures(notes: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, str], float]]:

@@ -74,7 +74,7 @@ def retirement(
         return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}", at_once)
     if member.state_taint is None or mark is not None:
         return None
-    ends = f"it leaves {policy.wait_retired_s / 60:g} min after this: sabactl machines set-state {serial} retired"
+    ends = f"it leaves {policy.wait_retired_s / 60:g} min after its state in the registry is set to retired"
     return Verdict(State.WAITING, Reason.RETIRING, f"drained and tainted, {state}", ends)
 
 

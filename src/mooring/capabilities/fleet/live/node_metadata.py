@@ -85,7 +85,7 @@ def bring_up_to_date(
 
 
 def _our_label(key: str) -> bool:
-    return key in _OUR_LABELS or key.startswith(keys.SABAKAN_PREFIX)
+    return key in _OUR_LABELS or key.startswith(keys.MACHINE_LABEL_PREFIX)
 
 
 def _metadata(

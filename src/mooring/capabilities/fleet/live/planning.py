@@ -24,11 +24,11 @@ from mooring.capabilities.fleet.live.release import (
     RETIRE_MACHINE,
     SOURCE,
     Released,
-    control_plane_change,
-    proposals,
+    change_operator,
+    member_changes,
+    to_empty,
 )
 from mooring.capabilities.fleet.live.retire import taken_back
-from mooring.capabilities.fleet.planner.current import wanted_state_taint
 from mooring.capabilities.fleet.planner.decide import FLAPPING, ONLY_ONE
 from mooring.capabilities.fleet.planner.document import ErrorCode
 from mooring.capabilities.fleet.planner.plan import Action
@@ -205,25 +205,22 @@ def _answer(survey: Survey, made: Pass, queue: QueueRead, policy: FleetPolicy, n
 
 
 def _proposals(survey: Survey, made: Pass, policy: FleetPolicy) -> Iterator[Operator]:
-    members = {m.address: m for m in survey.ledger.members}
-    if made.quiet or not members:
+    plan, stored = made.plan, survey.ledger.members
+    if made.quiet or not stored:
         return  # the first cluster is stored whole: there is nothing yet that could be disturbed
-    for operator in proposals(survey.ledger.members, made.plan, survey.machines):
-        if operator.kind == CHANGE_CONTROL_PLANE:
-            change = control_plane_change(operator)
-            address = change.incoming or change.outgoing
-            node = survey.nodes.get(address)
-            named = msgspec.structs.replace(change, node=node.name if node is not None else address)
-            yield msgspec.structs.replace(operator, payload=named)
-            continue
-        address = operator.payload.node
-        node, member = survey.nodes.get(address), members[address]
+    for change in member_changes(stored, plan)[:1]:
+        address = change.incoming or change.outgoing
+        node = survey.nodes.get(address)
+        yield change_operator(change, stored, plan, node.name if node is not None else address)
+    members, why = {m.address: m for m in stored}, {c.address: c.why for c in plan.changes}
+    for machine in to_empty(stored, plan, survey.machines):
+        node = survey.nodes.get(machine.address)
         if node is None or policy.retire == "immediate" or retire.may_try(node, policy) > survey.now:
             continue
-        if taken_back(node):
+        if taken_back(node) or not retire.still_wanted(members[machine.address], machine):
             continue
-        if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
-            yield retire.retire_operator(operator.payload.serial, address, node.name, operator.detail)
+        detail = why.get(machine.address, f"its machine is {machine.state.value}")
+        yield retire.retire_operator(machine.serial, machine.address, node.name, detail)
 
 
 def _withdrawn(survey: Survey, made: Pass, queue: QueueRead) -> Iterator[Withdrawal]:

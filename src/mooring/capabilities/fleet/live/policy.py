@@ -43,8 +43,8 @@ class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: How often the registry is asked (the design's minute).
     query_s: _Pause = 60.0
-    #: How long a worker stays RETIRED before it leaves the cluster. sabakan's default query hides RETIRED machines, and
-    #: they count as gone at once: this applies only with variables that list them (`notHaving` without that state).
+    #: How long a worker stays RETIRED before it leaves the cluster. Where the query hides RETIRED machines, as the
+    #: default one may, they count as gone at once: this applies only with variables that list them.
     wait_retired_s: _Wait = 300.0
     #: When the constraints cannot be met: `fail` does nothing (the design), `proceed` does what can be done.
     when_short: WhenShort = WhenShort.FAIL

@@ -12,7 +12,7 @@ So `cluster_now` turns (stored members, plan, released) into the members to stor
 changes nothing; called until everything is released, it arrives at the plan.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +31,6 @@ RETIRE_MACHINE: Final = "retire-machine"
 CHANGE_CONTROL_PLANE: Final = "change-control-plane"
 FLEET_TARGET: Final = "fleet"
 CONTROL_PLANE_TARGET: Final = "control-plane"
-_RETIRE_STEPS: Final = (Step(StepKind.CORDON), Step(StepKind.EMPTY_NODE), Step(StepKind.TAINT))
 _STORE_STEPS: Final = (Step(StepKind.STORE_CLUSTER),)
 
 
@@ -174,37 +173,21 @@ def control_plane_change(operator: Operator) -> ChangeControlPlane:
     return operator.payload
 
 
-def proposals(members: tuple[Member, ...], plan: ClusterPlan, machines: Mapping[str, Machine]) -> Iterator[Operator]:
-    """What the plan asks of the queue. The engine gives ids; a full source proposes again on its next look."""
+def change_operator(change: MemberChange, members: Iterable[Member], plan: ClusterPlan, node: str) -> Operator:
+    """What a change of the control plane asks of the queue. `node`: whom it is about, by name."""
     why = {c.address: c.why for c in plan.changes}
-    serials = {m.address: m.serial for m in members} | {
-        s.address: s.machine.serial for s in plan.assignments if s.machine
-    }
-    for change in member_changes(members, plan)[:1]:
-        who = change.outgoing or change.incoming
-        yield Operator(
-            id="",
-            source=SOURCE,
-            kind=CHANGE_CONTROL_PLANE,
-            subject=subjects.machine(serials.get(who) or who),
-            claims=tuple(subjects.machine(serials.get(a) or a) for a in (change.outgoing, change.incoming) if a),
-            steps=_STORE_STEPS,
-            phases=({CONTROL_PLANE_TARGET: 1},),
-            reason=Reason.REPAIR if change.outgoing and change.incoming else Reason.ASKED,
-            detail="; ".join(why[a] for a in (change.outgoing, change.incoming) if a in why),
-            payload=ChangeControlPlane(incoming=change.incoming, outgoing=change.outgoing),
-        )
-    for machine in to_empty(members, plan, machines):
-        subject = subjects.machine(machine.serial)
-        yield Operator(
-            id="",
-            source=SOURCE,
-            kind=RETIRE_MACHINE,
-            subject=subject,
-            claims=(subject,),
-            steps=_RETIRE_STEPS,
-            phases=({FLEET_TARGET: 1},),
-            reason=Reason.RETIRING,
-            detail=why.get(machine.address, f"its machine is {machine.state.value}"),
-            payload=Payload(node=machine.address, serial=machine.serial),
-        )
+    serials = {m.address: m.serial for m in members}
+    serials |= {s.address: s.machine.serial for s in plan.assignments if s.machine}
+    both = [a for a in (change.outgoing, change.incoming) if a]
+    return Operator(
+        id="",
+        source=SOURCE,
+        kind=CHANGE_CONTROL_PLANE,
+        subject=subjects.machine(serials.get(both[0]) or both[0]),
+        claims=tuple(subjects.machine(serials.get(a) or a) for a in both),
+        steps=_STORE_STEPS,
+        phases=({CONTROL_PLANE_TARGET: 1},),
+        reason=Reason.REPAIR if len(both) == 2 else Reason.ASKED,
+        detail="; ".join(why[a] for a in both if a in why),
+        payload=ChangeControlPlane(incoming=change.incoming, outgoing=change.outgoing, node=node),
+    )

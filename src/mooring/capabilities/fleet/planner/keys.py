@@ -13,7 +13,7 @@ BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 NODE_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 MASTER_ROLE: Final = "node-role.kubernetes.io/master"
 CONTROL_PLANE_ROLE: Final = "node-role.kubernetes.io/control-plane"
-SABAKAN_PREFIX: Final = "sabakan.cke.cybozu.com/"
+MACHINE_LABEL_PREFIX: Final = "sabakan.cke.cybozu.com/"
 
 SERIAL: Final = "cke.cybozu.com/serial"
 REGISTER_DATE: Final = "cke.cybozu.com/register-date"

@@ -11,10 +11,10 @@ from mooring.core.model.times import rfc3339
 
 
 class _Prefixed(dict[str, str]):
-    """Label name → key under sabakan's prefix, made once."""
+    """Label name → key under the prefix of machines' labels, made once."""
 
     def __missing__(self, name: str) -> str:
-        made = self[name] = keys.SABAKAN_PREFIX + name
+        made = self[name] = keys.MACHINE_LABEL_PREFIX + name
         return made
 
 
@@ -56,7 +56,7 @@ def render_node(
 ) -> dict[str, Any]:
     """One node alone, as `Renderer` writes it."""
     found, shared = _shared(template, control_plane, machine.rack, machine.role)
-    labels = {**{keys.SABAKAN_PREFIX + n: v for n, v in machine.labels.items()}, **shared}
+    labels = {**{keys.MACHINE_LABEL_PREFIX + n: v for n, v in machine.labels.items()}, **shared}
     return _node(machine, found, labels, control_plane, state_taint)
 
 
@@ -112,7 +112,11 @@ def machine_of(node: Mapping[str, Any]) -> Machine | None:
     rack, index = str(labels.get(keys.RACK, "")), str(labels.get(keys.INDEX_IN_RACK, "0"))
     if not (rack.isdecimal() and index.isdecimal() and len(rack) < 10 and len(index) < 10):
         return None
-    own = {k.removeprefix(keys.SABAKAN_PREFIX): str(v) for k, v in labels.items() if k.startswith(keys.SABAKAN_PREFIX)}
+    own = {
+        k.removeprefix(keys.MACHINE_LABEL_PREFIX): str(v)
+        for k, v in labels.items()
+        if k.startswith(keys.MACHINE_LABEL_PREFIX)
+    }
     return Machine(
         str(annotations.get(keys.SERIAL, "")),
         str(node["address"]),

@@ -172,7 +172,7 @@ def _describe(world: WorldRead, subject: Subject, first: Answer) -> str:
         case "node" | "machine" if subject.node is not None:
             return f"kubectl describe node {subject.node.name}"
         case "machine":
-            return f"sabactl machines get --serial {subject.rest}"
+            return "mooring fleet status"
         case "workload" if subject.workload is not None:
             workload = subject.workload
             return f"kubectl -n {workload.namespace} describe {workload.kind.lower()} {workload.name}"

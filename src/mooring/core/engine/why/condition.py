@@ -235,7 +235,7 @@ def of_machine(
     state, words, ends = _MACHINE[machine.state]
     where = "no node of the cluster" if node is None else _emptied(node)
     reason = Reason.RETIRING if machine.state in {MachineState.RETIRING, MachineState.RETIRED} else Reason.FACT
-    commands = () if state is State.STABLE else (("look at", f"sabactl machines get --serial {machine.serial}"),)
+    commands = () if state is State.STABLE else (("look at", "mooring fleet status"),)
     return Condition(
         state=state,
         reason=reason,
