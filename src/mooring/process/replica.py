@@ -67,8 +67,8 @@ KINDS: Final = (
     Kind.CONFIG_MAP,
     Kind.POD,
 )
-#: Read where their CRD is there; nothing waits for them.
-OPTIONAL: Final = (Kind.NODE_CLAIM,)
+#: Read where the API server has them; nothing waits for them.
+OPTIONAL: Final = (Kind.NODE_CLAIM, Kind.EVICTION)
 #: After a stop: how long writes under way may take to end.
 PATIENCE_S: Final = 5.0
 
@@ -143,6 +143,7 @@ class Replica:
             recorder=self.recorder,
             shell=self.shell,
             evicting=lambda: actor.evicting,
+            has_evictions=lambda: self.informers.has(Kind.EVICTION),
         )
         own = fenced(api, self.elector.may_write), clock, self.world, self.recorder
         self.exporter = Exporter(

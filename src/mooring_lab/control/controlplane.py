@@ -128,6 +128,9 @@ def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
     policy = at.conf / "audit.yaml"
     policy.parent.mkdir(parents=True, exist_ok=True)
     policy.write_text(yaml.safe_dump(AUDIT))
+    # Kubernetes' own Evictions, alpha since 1.37.
+    minor = int(binaries.release.minor.partition(".")[2])
+    alpha = {"feature-gates": "EvictionRequestAPI=true", "runtime-config": "lifecycle.k8s.io/v1alpha1=true"}
     return _server(
         "kube-apiserver",
         binaries,
@@ -153,6 +156,7 @@ def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
             # Pods need no token and must not wait for their namespace's default account.
             "disable-admission-plugins": "ServiceAccount",
             "enable-admission-plugins": "NodeRestriction",
+            **(alpha if minor >= 37 else {}),
         },
         f"{apiserver_url(ports)}/readyz",
     )

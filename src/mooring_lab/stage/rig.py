@@ -53,9 +53,8 @@ def serve(admission: Admission, address: WebhookAddress, replicas: Callable[[], 
             one = next((replica for replica in alive if replica.elector.may_write()), alive[0])
             body = msgspec.json.encode(review)
             reviewer = one.webhook.reviewer
-            review = {"pods": reviewer.pods, "workloads": reviewer.workloads, "evictions": reviewer.evictions}
             try:
-                said = await review[path.rpartition("/")[2]](body)
+                said = await getattr(reviewer, path.rpartition("/")[2])(body)
             except asyncio.CancelledError:
                 caller = asyncio.current_task()
                 if caller is not None and caller.cancelling():
@@ -67,7 +66,7 @@ def serve(admission: Admission, address: WebhookAddress, replicas: Callable[[], 
 
         return called
 
-    for path in ("/admit/pods", "/admit/workloads", "/admit/evictions"):
+    for path in ("/admit/pods", "/admit/responders", "/admit/workloads", "/admit/evictions"):
         url = address.url.rstrip("/") + path if address.url else _service_url(address, path)
         admission.serve(url, answer(path))
     admission.condition(others(address.namespace), lambda _: True)  # no replica has that account here

@@ -12,12 +12,15 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain import nodes
+from mooring.capabilities.drain import nodes, responder
 from mooring.capabilities.drain.gate import (
     SOURCE,
     Asked,
     Evictions,
     Guard,
+    answer,
+    at_once,
+    estimate_of,
     guard_of,
     held_since,
     overdue,
@@ -30,7 +33,7 @@ from mooring.capabilities.drain.readiness import active_pods, missing_facts, sub
 from mooring.capabilities.drain.request import ask_sooner, is_detached, put_mark, request_of, withdraw
 from mooring.capabilities.drain.room import NodeRoom
 from mooring.capabilities.drain.signals import ends_at
-from mooring.core.model.cluster import Key, Node, Pod
+from mooring.core.model.cluster import Key, Node, Pod, PodEviction
 from mooring.core.model.decision import (
     Evaluation,
     Fact,
@@ -100,6 +103,11 @@ class Drain:
                 rows = [row for row in (old, new) if isinstance(row, Node)]
                 if any(map(nodes.concerns, rows)):
                     yield f"node/{key.name}"
+            case Change(kind=Kind.EVICTION, old=old, new=new):
+                row = new if new is not None else old
+                assert isinstance(row, PodEviction)
+                if row.state:
+                    yield f"pod/{row.namespace}/{row.pod}"
             case EvictionAsked(key=key):
                 yield f"pod/{key}"
             case OperatorChanged(operator=operator):
@@ -128,14 +136,20 @@ class Drain:
         held = notes if isinstance(notes, Held) else None
         pod = world.pod(Key(namespace, name))
         asked = None if pod is None else world.index(Evictions).of(pod.uid)
+        requested = None if pod is None else world.index(Evictions).requested(pod)
         mark = None if pod is None else _mark(pod)
         if asked is not None and held is not None and asked.last <= held.undone_at:
             asked = None  # what it asked for was undone: it counts again when it is repeated
         if pod is not None and pod.active and nodes.restarts(pod):
             return nodes.restart(pod, world, now)
-        if pod is None or not pod.active or (asked is None and mark is None):
+        if pod is None or not pod.active or (asked is None and mark is None and not responder.is_turn(requested)):
             return self._rest(pod, held, world, now)
-        return _Request(self.policy, world, queue, now, pod, mark, asked, held or Held(now)).evaluation()
+        found = _Request(self.policy, world, queue, now, pod, mark, asked, requested, held or Held(now)).evaluation()
+        if requested is None or not responder.is_turn(requested):
+            return found
+        said = at_once(pod, pod.uid, world, self.policy) or answer(pod, world, queue, self.policy, found.verdict, now)
+        reply = responder.reply(requested, said, estimate_of(pod, queue, world), now)
+        return found if reply is None else msgspec.structs.replace(found, instructions=(*found.instructions, reply))
 
     def _rest(self, pod: Pod | None, held: Held | None, world: WorldRead, now: float) -> Evaluation:
         """Nothing is asked. Its name is remembered while another eviction of it would have to wait."""
@@ -167,6 +181,10 @@ class Drain:
                 "asked",
                 f"{asked.by} asked {now - asked.first:.0f} s ago to evict it, last {now - asked.last:.0f} s ago",
             )
+        requested = None if pod is None else world.index(Evictions).requested(pod)
+        if requested is not None and requested.state:
+            words = f"{requested.by or 'nobody'} requests its eviction; Mooring's part is {requested.state}"
+            yield Line("requested", f"{words}: {requested.message}" if requested.message else words)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,12 +229,16 @@ class _Request:
         pod: Pod,
         mark: Mark | None,
         asked: Asked | None,
+        requested: PodEviction | None,
         held: Held,
     ) -> None:
         self._policy, self._world, self._queue, self._now = policy, world, queue, now
-        self._pod, self._mark, self._asked, self._held = pod, mark, asked, held
+        self._pod, self._mark, self._asked, self._requested, self._held = pod, mark, asked, requested, held
         #: The last try that is known of; a new leader waits for the next one.
         self._last = max(held.since if mark is not None else 0.0, asked.last if asked is not None else 0.0)
+        if requested is not None:
+            # Kubernetes' own is repeated by standing there, and tried next once it is completed.
+            self._last = max(self._last, now if responder.is_turn(requested) else requested.completed or 0.0)
         self._record = queue.record_of(subject_of(pod))
 
     def evaluation(self) -> Evaluation:
@@ -224,6 +246,8 @@ class _Request:
         guard = guard_of(pod, self._world, policy)
         if guard is Guard.NONE:
             return self._undone("it is no longer guarded")
+        if responder.is_over(self._requested) and self._asked is None:
+            return self._undone("nobody requests its eviction any more")
         if now - self._last > policy.forget_s:
             return self._undone(f"its eviction was not repeated for {policy.forget_s:.0f} s")
         if held.until > now:
@@ -296,7 +320,9 @@ class _Request:
         return msgspec.structs.replace(self._held, warned=True), overdue(self._pod, self._world, self._policy)
 
     def _by(self) -> str:
-        return self._asked.by if self._asked is not None else "others"
+        if self._asked is not None:
+            return self._asked.by
+        return (self._requested.by if self._requested is not None else "") or "others"
 
     def _request(self) -> Patch:
         mark = Mark(

@@ -76,7 +76,15 @@ DESCRIPTOR = Descriptor(
     serves=("gate",),
     limits={ALL: (100, "pods that are prepared for an eviction at once")},
     # Pods are marked, taken from their ReplicaSet or given back, and evicted where a person drains their node.
-    rights=(EVENTS, *POD_WRITES, NODE_WRITES, Right("", "nodes/status", ("patch",)), *WEBHOOK),
+    rights=(
+        EVENTS,
+        *POD_WRITES,
+        NODE_WRITES,
+        Right("", "nodes/status", ("patch",)),
+        Right("lifecycle.k8s.io", "evictions", ("get",)),
+        Right("lifecycle.k8s.io", "evictions/status", ("patch",)),
+        *WEBHOOK,
+    ),
     gauges={
         "mooring_evictions_held": ("Pods whose eviction is held until they are prepared", ()),
         "mooring_evictions_held_long": ("Pods whose eviction was held for longer than drain.max-hold-s", ()),

@@ -28,7 +28,7 @@ from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy
 from mooring.capabilities.drain.readiness import active_pods, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import AFFINITY, can_detach, is_detached, request_of
 from mooring.capabilities.drain.signals import ends_at
-from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.cluster import Key, Pod, PodEviction, Workload
 from mooring.core.model.decision import RUNNING, OperatorRecord, Verdict
 from mooring.core.model.events import Change, EvictionAsked, Trigger
 from mooring.core.model.kinds import Kind
@@ -89,7 +89,7 @@ class Evictions:
     replica has seen that, so that a new leader goes by it, whatever was written into the mark meanwhile.
     """
 
-    observes: frozenset[object] = frozenset({EvictionAsked, Kind.POD})
+    observes: frozenset[object] = frozenset({EvictionAsked, Kind.POD, Kind.EVICTION})
 
     def __init__(self, policy: DrainPolicy) -> None:
         self.policy = policy
@@ -98,6 +98,8 @@ class Evictions:
         #: By uid, since when its mark says that it is held, at the earliest that was seen.
         self._marked: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
+        #: By namespace and uid, what is requested with Kubernetes' own Eviction API (`responder.py`).
+        self._requested: dict[tuple[str, str], PodEviction] = {}
 
     def adopt(self, other: "Evictions") -> None:
         self.policy = other.policy
@@ -115,8 +117,11 @@ class Evictions:
                     workload = workload_of(pod, world)
                     system = "" if workload is None else target_of(workload)
                     self._put(uid, Asked(key, pod.node, system, by, at if before is None else before.first, at))
+            case Change(kind=Kind.EVICTION, old=old, new=new):
+                self._request(old if isinstance(old, PodEviction) else None, new, world)
             case Change(old=Pod() as old, new=None):
                 self._drop(old.uid)
+                self._requested.pop((old.namespace, old.uid), None)
                 self._marked.pop(old.uid, None)
             case Change(new=Pod() as new):
                 mark = request_of(new) if LEAVING in new.annotations else None
@@ -130,8 +135,13 @@ class Evictions:
     def of(self, uid: str) -> Asked | None:
         return self._asked.get(uid)
 
+    def requested(self, pod: Pod) -> PodEviction | None:
+        """With Kubernetes' own Eviction API, in its own namespace."""
+        return self._requested.get((pod.namespace, pod.uid))
+
     def keys(self) -> Iterator[Key]:
-        return (asked.key for asked in self._asked.values())
+        yield from (asked.key for asked in self._asked.values())
+        yield from (Key(one.namespace, one.pod) for one in self._requested.values())
 
     def is_full(self, pod: Pod, system: str) -> bool:
         """One more would be beyond what is held at once."""
@@ -155,6 +165,17 @@ class Evictions:
                 self._put(uid, one)
             else:
                 self._marked[uid] = one
+
+    def _request(self, old: PodEviction | None, new: object, world: WorldRead) -> None:
+        if isinstance(new, PodEviction):
+            if new.state:
+                self._requested[new.namespace, new.pod_uid] = new
+            return
+        if old is None or self._requested.pop((old.namespace, old.pod_uid), None) is None:
+            return
+        pod = world.pod(Key(old.namespace, old.pod))
+        if pod is not None and pod.uid == old.pod_uid:  # what was prepared for it is to be undone
+            self._requested[old.namespace, old.pod_uid] = msgspec.structs.replace(old, state="Canceled")
 
     def _put(self, uid: str, asked: Asked) -> None:
         self._asked[uid] = asked
@@ -373,10 +394,8 @@ def _words(pod: Pod, record: OperatorRecord | None, queue: QueueRead, world: Wor
 
 def doing_of(pod: Pod, record: OperatorRecord | None, queue: QueueRead, world: WorldRead) -> tuple[str, bool]:
     """What its operator does now, in words, and whether that waits for a person; "" for none."""
-    store, member = store_of(pod, world), component_of(pod, world)
-    if store is not None and member is not None:
-        evicting = queue.record_of(f"store/{member.cluster}/{store.id}")
-        record = evicting if evicting is not None and (record is None or not record.progress) else record
+    evicting = _taken_off(pod, queue, world)
+    record = evicting if evicting is not None and (record is None or not record.progress) else record
     if record is None:
         return "", False
     number = f" (op {record.operator.id})"
@@ -386,3 +405,15 @@ def doing_of(pod: Pod, record: OperatorRecord | None, queue: QueueRead, world: W
     if record.waiting_on is not None and record.waiting_on.state is State.BLOCKED:
         return f"{pod.name}: {record.waiting_on.detail}{number}", True
     return f"{pod.name}: {said or record.operator.detail}{number}", False
+
+
+def estimate_of(pod: Pod, queue: QueueRead, world: WorldRead) -> float | None:
+    """Seconds until its leaders are off, at their pace so far."""
+    record = _taken_off(pod, queue, world)
+    return record.notes.get("estimate_s") if record is not None else None
+
+
+def _taken_off(pod: Pod, queue: QueueRead, world: WorldRead) -> OperatorRecord | None:
+    """The operator that takes the leaders off its store."""
+    store, member = store_of(pod, world), component_of(pod, world)
+    return None if store is None or member is None else queue.record_of(f"store/{member.cluster}/{store.id}")

@@ -137,8 +137,8 @@ class Informer:
         self.stats = Stats()
         #: True from the first `Listed` on: the world may be old (see `stats.heard_at`), but it is whole.
         self.synced = False
-        group = RESOURCES[kind].group
-        self._built_in = "." not in group or group.endswith(".k8s.io")
+        group, version = RESOURCES[kind].group, RESOURCES[kind].version
+        self._built_in = ("." not in group or group.endswith(".k8s.io")) and "alpha" not in version
         self._api = api
         self._sink = sink
         self._clock = clock
@@ -150,6 +150,11 @@ class Informer:
         self._knows_watch_list = True
         self._pages_next = False
         self._retries = Retries(randomness)
+
+    @property
+    def absent(self) -> bool:
+        """The server does not know the kind."""
+        return self._retries.absent
 
     async def run(self) -> None:
         while True:

@@ -66,6 +66,10 @@ class InformerSet:
     def synced(self) -> bool:
         return all(i.synced for i in self._needed)
 
+    def has(self, kind: Kind) -> bool:
+        """Whether the API server knows this optional kind."""
+        return any(one.kind is kind and one.synced and not one.absent for one in self.informers)
+
     @property
     def missing(self) -> tuple[str, ...]:
         """The kinds not synced yet, each with what went wrong last: for `/readyz` and `doctor`."""

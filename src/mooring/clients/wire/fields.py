@@ -201,6 +201,49 @@ class WireNodeClaim(Wire, frozen=True):
     status: NodeClaimStatus | None = None
 
 
+class EvictionPod(Wire, frozen=True):
+    name: str = ""
+    uid: str = ""
+
+
+class EvictionTarget(Wire, frozen=True):
+    pod: EvictionPod | None = None
+
+
+class EvictionSpec(Wire, frozen=True):
+    target: EvictionTarget | None = None
+
+
+class EvictionRequester(Wire, frozen=True):
+    name: str = ""
+    intent: str = ""
+
+
+class EvictionTurn(Wire, frozen=True):
+    name: str = ""
+    state: str = ""
+
+
+class EvictionResponder(Wire, frozen=True):
+    name: str = ""
+    start_time: str | None = None
+    heartbeat_time: str | None = None
+    completion_time: str | None = None
+    message: str | None = None
+
+
+class EvictionStatus(Wire, frozen=True):
+    requesters: tuple[EvictionRequester, ...] | None = None
+    target_responders: tuple[EvictionTurn, ...] | None = None
+    responders: tuple[EvictionResponder, ...] | None = None
+
+
+class WireEviction(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: EvictionSpec | None = None
+    status: EvictionStatus | None = None
+
+
 class WireNode(Wire, frozen=True):
     metadata: Meta = Meta()
     spec: NodeSpec | None = None

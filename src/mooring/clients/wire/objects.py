@@ -5,10 +5,14 @@ from typing import Final
 from mooring.clients.wire import sharing
 from mooring.clients.wire.annotations import REVISION, kept
 from mooring.clients.wire.fields import (
+    EvictionPod,
+    EvictionResponder,
+    EvictionStatus,
     NodeAmounts,
     Strategy,
     WireClaim,
     WireConfigMap,
+    WireEviction,
     WireNode,
     WireNodeClaim,
     WirePdb,
@@ -25,6 +29,7 @@ from mooring.core.model.cluster import (
     Node,
     NodeClaim,
     Pdb,
+    PodEviction,
     ReplicaSet,
     Requirement,
     Taint,
@@ -33,7 +38,7 @@ from mooring.core.model.cluster import (
 )
 from mooring.core.model.kinds import Kind
 from mooring.core.model.limits import LONGEST_VALUE
-from mooring.core.model.marks import OWN_REASON, TERMINATES_AT
+from mooring.core.model.marks import OWN_REASON, RESPONDER, TERMINATES_AT
 
 #: Our word for a kubelet in graceful shutdown: its own reason is the same as for any node that is not Ready.
 SHUTDOWN: Final = "NodeShutdown"
@@ -89,6 +94,27 @@ def node_claim(wire: WireNodeClaim) -> NodeClaim:
         resource_version=meta.resource_version or "",
         node=sharing.text((wire.status.node_name if wire.status else None) or ""),
         terminates_at=(meta.annotations or {}).get(TERMINATES_AT, "")[:LONGEST_VALUE],
+    )
+
+
+def eviction(wire: WireEviction) -> PodEviction:
+    meta, status = wire.metadata, wire.status or EvictionStatus()
+    target = (wire.spec.target.pod if wire.spec and wire.spec.target else None) or EvictionPod()
+    mine = next((r for r in status.responders or () if r.name == RESPONDER), EvictionResponder())
+    asks = (one.name for one in status.requesters or () if one.intent != "Withdrawn")
+    return PodEviction(
+        namespace=sharing.text(meta.namespace or ""),
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        pod=target.name,
+        pod_uid=target.uid,
+        by=sharing.text(next(asks, "")),
+        state=sharing.text(next((one.state for one in status.target_responders or () if one.name == RESPONDER), "")),
+        started=epoch(mine.start_time),
+        heartbeat=epoch(mine.heartbeat_time),
+        message=(mine.message or "")[:LONGEST_VALUE],
+        completed=epoch(mine.completion_time),
     )
 
 

@@ -218,6 +218,22 @@ class NodeClaim(msgspec.Struct, frozen=True, gc=False):
         return Key("", self.name)
 
 
+class PodEviction(Namespaced, frozen=True, gc=False):
+    """An Eviction of `lifecycle.k8s.io`, made of EvictionRequests, as far as Mooring responds to it."""
+
+    pod: str = ""
+    pod_uid: str = ""
+    #: One of those who request it.
+    by: str = ""
+    #: Of Mooring as a responder: Inactive, Active, Interrupted, Canceled or Completed; "": it is none.
+    state: str = ""
+    #: Since when it is Mooring's turn, when it last said that it lives, with which words, and when it was done.
+    started: float | None = None
+    heartbeat: float | None = None
+    message: str = ""
+    completed: float | None = None
+
+
 class Workload(msgspec.Struct, frozen=True, gc=False):
     """A Deployment or StatefulSet, as far as its spread and its health matter."""
 

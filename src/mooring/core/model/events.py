@@ -5,7 +5,19 @@ A lost event delays a decision and never makes it wrong.
 
 import msgspec
 
-from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, NodeClaim, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.cluster import (
+    Claim,
+    ConfigMap,
+    Key,
+    Node,
+    NodeClaim,
+    Pdb,
+    Pod,
+    PodEviction,
+    ReplicaSet,
+    Volume,
+    Workload,
+)
 from mooring.core.model.kinds import Kind
 from mooring.core.model.leaders import LeaderView
 from mooring.core.model.machine import Machine
@@ -13,7 +25,7 @@ from mooring.core.model.operator import Operator
 from mooring.core.model.tidb import PdView, Region, TidbCluster
 
 #: Everything the world keeps of Kubernetes.
-Object = Pod | Node | NodeClaim | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
+Object = Pod | Node | NodeClaim | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster | PodEviction
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):

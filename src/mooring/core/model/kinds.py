@@ -26,6 +26,7 @@ class Kind(StrEnum):
     RESOURCE_QUOTA = "ResourceQuota"
     TIDB_CLUSTER = "TidbCluster"
     NODE_CLAIM = "NodeClaim"
+    EVICTION = "Eviction"
     CRD = "CustomResourceDefinition"
     MUTATING_WEBHOOK = "MutatingWebhookConfiguration"
     VALIDATING_WEBHOOK = "ValidatingWebhookConfiguration"
@@ -75,6 +76,8 @@ RESOURCES: Final[dict[Kind, Resource]] = {
     Kind.RESOURCE_QUOTA: Resource("", "v1", "resourcequotas"),
     Kind.TIDB_CLUSTER: Resource("pingcap.com", "v1alpha1", "tidbclusters"),
     Kind.NODE_CLAIM: Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False),
+    # Since 1.37, where the feature gate EvictionRequestAPI is on.
+    Kind.EVICTION: Resource("lifecycle.k8s.io", "v1alpha1", "evictions"),
     Kind.CRD: Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False),
     Kind.MUTATING_WEBHOOK: Resource(
         "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False

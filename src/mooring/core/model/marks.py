@@ -22,6 +22,8 @@ HANDOFF: Final = "mooring.dev/handoff"
 LEAVING: Final = "mooring.dev/leaving"
 #: How the reason of a node condition begins that Mooring sets.
 OWN_REASON: Final = "Mooring"
+#: Mooring as a responder of Kubernetes' own Eviction API.
+RESPONDER: Final = "mooring.dev/drain"
 #: Of a NodeClaim of Karpenter; put on the row of its Node (`process.karpenter`).
 TERMINATES_AT: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 CORDONED_BY: Final = "mooring.dev/cordoned-by"

@@ -30,7 +30,8 @@ def restore(world: World, rows: Mapping[Kind, Iterable[Object]], kept: Mapping[s
         for row in rows.get(kind, ()):
             table.put(None, row)
             world._index(kind, None, row)  # noqa: SLF001
-        table.restore(kept["tables"][kind])
+        if kind in kept["tables"]:  # recorded before this kind was read
+            table.restore(kept["tables"][kind])
     vars(world._outside).update(kept["outside"])  # noqa: SLF001
     for of, index in world.indexes.by_class.items():
         for kind, table in world._rows.by_kind.items():  # noqa: SLF001

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mooring.core.model.cluster import Claim, ConfigMap, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.cluster import Claim, ConfigMap, Node, Pdb, Pod, PodEviction, ReplicaSet, Volume, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.table import Table
@@ -20,6 +20,7 @@ class Rows:
         self.claims: Table[Claim] = Table()
         self.config_maps: Table[ConfigMap] = Table()
         self.tidb_clusters: Table[TidbCluster] = Table()
+        self.evictions: Table[PodEviction] = Table()
         self.by_kind: dict[Kind, Table[Any]] = {
             Kind.POD: self.pods,
             Kind.NODE: self.nodes,
@@ -31,4 +32,5 @@ class Rows:
             Kind.PVC: self.claims,
             Kind.CONFIG_MAP: self.config_maps,
             Kind.TIDB_CLUSTER: self.tidb_clusters,
+            Kind.EVICTION: self.evictions,
         }

@@ -1,6 +1,7 @@
 """The webhook configurations: what the API server asks us about, and how it finds us.
 
-Three questions: about new pods and about workloads (Mix), and about evictions (the gate of drain).
+Four questions: about new pods and about workloads (Mix), about evictions and, where the API server has Kubernetes' own
+Evictions, about who responds to them (the gate of drain).
 
 Safe by construction: failurePolicy Ignore (Mooring never keeps a pod from being created; the rebalancer
 corrects what was missed), a timeout of two seconds, kube-system and our own namespace left out, and match conditions by
@@ -40,6 +41,8 @@ SPEAKING_WORKLOADS: Final = " || ".join(
 #: What a feature serves → the webhooks that it needs.
 PODS: Final = "webhook"
 EVICTIONS: Final = "gate"
+#: Where drain is on and the API server has Evictions of `lifecycle.k8s.io`.
+RESPONDERS: Final = "responders"
 
 
 class WebhookAddress(msgspec.Struct, frozen=True):
@@ -112,7 +115,15 @@ def configurations(
         "matchConditions": [{"name": "by-others", "expression": others(address.namespace)}],
         "sideEffects": "NoneOnDryRun",
     }
-    mutating = [pods] if PODS in serves else []
+    responders = shared | {
+        "name": "responders.mooring.dev",
+        "clientConfig": address.client_config("/admit/responders", ca_bundle),
+        "rules": [_rule("", ["pods"], ["CREATE"])],
+        "matchConditions": [{"name": "owned", "expression": OWNED_PODS}],
+        "sideEffects": "None",
+        "reinvocationPolicy": "Never",
+    }
+    mutating = [*([pods] if PODS in serves else []), *([responders] if RESPONDERS in serves else [])]
     validating = [*([workloads] if PODS in serves else []), *([evictions] if EVICTIONS in serves else [])]
     return {
         kind: {

@@ -10,11 +10,13 @@ from typing import Final
 from mooring.capabilities.drain.descriptor import DESCRIPTOR
 from mooring.capabilities.drain.gate import Answer, answer, at_once
 from mooring.capabilities.drain.policy import DrainPolicy
-from mooring.capabilities.mix.admission.reviews import EvictionRequest
+from mooring.capabilities.drain.responder import added
+from mooring.capabilities.mix.admission.patching import Operation
+from mooring.capabilities.mix.admission.reviews import EvictionRequest, PodRequest
 from mooring.clients.ports import Recorder
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import Event
-from mooring.core.model.cluster import Key
+from mooring.core.model.cluster import NO_LABELS, Key, Pod, PodShape
 from mooring.core.model.events import EvictionAsked
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -84,6 +86,16 @@ class Gatekeeper:
                 warning=True,
             )
         return found
+
+    def responders(self, request: PodRequest) -> list[Operation] | None:
+        """What makes Mooring a responder of a pod that is being created; None: its owner has not been seen yet."""
+        found = request.object
+        owner = found.controller if found is not None else None
+        if found is None or owner is None or not self.on or request.sub_resource or found.spec.scheduling_group:
+            return []
+        shape, name = PodShape(labels=found.metadata.labels or NO_LABELS), request.name or found.metadata.name
+        pod = Pod(request.namespace, name, "", "", shape, owner)
+        return added(pod, found.spec.eviction_responders or [], self._engine.world, self.policy)
 
     def world_moved(self) -> None:
         self._told.clear()

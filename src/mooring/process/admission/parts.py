@@ -43,6 +43,7 @@ def webhook_parts(
     recorder: KubeRecorder,
     shell: Shell,
     evicting: Callable[[], Collection[str]],
+    has_evictions: Callable[[], bool],
 ) -> WebhookParts:
     reviewer = Reviewer(
         MixAdmission(config.policy(MixPolicy), engine.world.index(SlotBook), config.namespace),
@@ -66,5 +67,6 @@ def webhook_parts(
         leads=elector.may_write,
         serves=hooks(config.on()),
         directory=config.webhook_certificates,
+        has_evictions=has_evictions,
     )
     return WebhookParts(reviewer, tls, reconciler)

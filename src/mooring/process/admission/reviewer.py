@@ -210,6 +210,21 @@ class Reviewer:
                 warning=True,
             )
 
+    # ── Responders of evictions ───────────────────────────────────────────────────────────────────────────────
+
+    async def responders(self, body: bytes) -> bytes:
+        """Shall Mooring respond to requests for the eviction of this new pod? Fails open; every replica knows."""
+        request, end = pod_request(body), self._now() + PATIENCE_S
+        try:
+            found = self.gate.responders(request) if self._ready() else []
+            while found is None and self._now() < end:
+                await self._world_moves(end - self._now())
+                found = self.gate.responders(request)
+        except Exception:
+            log.exception("responders.failed", uid=printable(request.uid))
+            return allowed(request.uid)
+        return allowed(request.uid, found)
+
     # ── Evictions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def evictions(self, body: bytes, *, passed_on: bool = False) -> bytes:

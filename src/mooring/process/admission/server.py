@@ -2,6 +2,7 @@
 
     POST /admit/pods        mutating; fails open. The lease holder decides; a follower passes the request on to it.
     POST /admit/workloads   validating; every replica, from the request alone; fails open.
+    POST /admit/responders  mutating; every replica; fails open. Only where the API server has Evictions.
     POST /admit/evictions   validating; fails open. The lease holder for guarded pods, every replica for all others.
     POST /pass-on/pods      between replicas: as /admit/pods, for callers with our certificate: by issuer and by name.
     POST /pass-on/evictions likewise.
@@ -50,6 +51,7 @@ def webhook_app(reviewer: Reviewer, intake: BodyIntake, front: ReloadingTls) -> 
         [
             web.post("/admit/pods", pages.pods),
             web.post("/admit/workloads", pages.workloads),
+            web.post("/admit/responders", pages.responders),
             web.post("/admit/evictions", pages.evictions),
             web.post("/pass-on/pods", pages.passed_on),
             web.post("/pass-on/evictions", pages.passed_on),
@@ -67,6 +69,10 @@ class WebhookPages:
     async def pods(self, request: web.Request) -> web.Response:
         """Fails open."""
         return self._stranger(request) or await self._answered(self._reviewer.pods, request)
+
+    async def responders(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return self._stranger(request) or await self._answered(self._reviewer.responders, request)
 
     async def evictions(self, request: web.Request) -> web.Response:
         """Fails open."""

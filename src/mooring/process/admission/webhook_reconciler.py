@@ -23,6 +23,7 @@ from mooring.process.admission.configurations import (
     EVICTIONS,
     LABELS,
     PODS,
+    RESPONDERS,
     WebhookAddress,
     configurations,
     install,
@@ -54,15 +55,17 @@ class WebhookReconciler:
         leads: Callable[[], bool],
         serves: frozenset[str] = frozenset({PODS, EVICTIONS}),
         directory: str = "",
+        has_evictions: Callable[[], bool] = lambda: False,
     ) -> None:
         """`api` must refuse to write unless we lead. `serves`: what is on that is asked of us; nothing: the leader
-        takes the hooks away."""
+        takes the hooks away. `has_evictions`: the API server has those of `lifecycle.k8s.io`."""
         self._api = api
         self._clock = clock
         self._front = front
         self._address = address
         self._leads = leads
         self._serves = serves
+        self._has_evictions = has_evictions
         self._directory = Path(directory) if directory else None
         self._bad: Material | None = None
         #: The Secret's resourceVersion, and until when what it holds needs no checking.
@@ -151,7 +154,8 @@ class WebhookReconciler:
             with contextlib.suppress(PortError):
                 found = await self._api.get(Kind.NAMESPACE, "", self._address.namespace)
                 self._namespace_uid = str(found["metadata"]["uid"])
-        return configurations(self._address, material.bundle, self._namespace_uid, self._serves)
+        more = {RESPONDERS} if EVICTIONS in self._serves and self._has_evictions() else set()
+        return configurations(self._address, material.bundle, self._namespace_uid, self._serves | more)
 
     # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -110,6 +110,7 @@ class SandboxKubeApi:
         self, kind: Kind, *, resource_version: str = "", timeout_s: int = 300, initial_events: bool = False
     ) -> AsyncIterator[WatchEvent]:
         await self.server.arrive(f"watch {kind.value}")
+        self.server.known(kind)
         stream = self.server.watches.stream(
             kind,
             resource_version=resource_version,
@@ -186,6 +187,7 @@ class SandboxKubeApi:
     ) -> ListPage:
         """`resource_version` is accepted and not needed: every list is of now."""
         await self.server.arrive(f"list {kind.value}")
+        self.server.known(kind)
         keep = (lambda obj: obj.get("spec", {}).get("nodeName") == node) if node else None
         objects, revision, token = self._lists.page(kind, limit, continue_token, keep=keep)
         return ListPage(tuple(project(kind, obj) for obj in objects), revision, token)

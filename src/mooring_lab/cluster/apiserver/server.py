@@ -87,6 +87,8 @@ class ApiServer:
         self.admission = Admission(store, randomness)
         self.faults = Faults(store.timeline, randomness, self.watches)
         self.writes: list[Write] = []
+        #: The feature gate EvictionRequestAPI is on (alpha in 1.37).
+        self.has_evictions = False
         self._clock = TimelineClock(store.timeline)
         self._before: list[Hook] = []
         self._after: list[Hook] = []
@@ -100,6 +102,10 @@ class ApiServer:
 
     def after_write(self, fn: Hook) -> None:
         self._after.append(fn)
+
+    def known(self, kind: Kind) -> None:
+        if kind is Kind.EVICTION and not self.has_evictions:
+            raise NotFoundError("the server could not find the requested resource")
 
     # ── The road of every call ────────────────────────────────────────────────────────────────────────────────────
 

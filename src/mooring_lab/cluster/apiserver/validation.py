@@ -48,6 +48,7 @@ STATUS_KINDS: Final = frozenset(
         Kind.NAMESPACE,
         Kind.RESOURCE_QUOTA,
         Kind.CRD,
+        Kind.EVICTION,
     }
 )
 #: Their status update may touch labels and annotations too.

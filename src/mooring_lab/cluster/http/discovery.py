@@ -42,13 +42,15 @@ _SHORT: Final[dict[Kind, list[str]]] = {
 }
 _ALL: Final = frozenset({Kind.POD, Kind.SERVICE, Kind.DEPLOYMENT, Kind.REPLICA_SET, Kind.STATEFUL_SET, Kind.DAEMON_SET})
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+#: What clients find: Evictions of `lifecycle.k8s.io` are alpha, and off unless a cluster switches them on.
+_SERVED: Final = {kind: resource for kind, resource in RESOURCES.items() if kind is not Kind.EVICTION}
 #: (group, version, plural) → kind.
-BY_PATH: Final[dict[tuple[str, str, str], Kind]] = {(r.group, r.version, r.plural): k for k, r in RESOURCES.items()}
+BY_PATH: Final[dict[tuple[str, str, str], Kind]] = {(r.group, r.version, r.plural): k for k, r in _SERVED.items()}
 
 
 def groups() -> list[tuple[str, str]]:
     """Named groups with their version, in order."""
-    return sorted({(r.group, r.version) for r in RESOURCES.values() if r.group})
+    return sorted({(r.group, r.version) for r in _SERVED.values() if r.group})
 
 
 def group_list() -> Json:
@@ -71,7 +73,7 @@ def core_versions(address: str) -> Json:
 
 
 def resource_list(name: str, version: str) -> Json | None:
-    kinds = [k for k, r in RESOURCES.items() if (r.group, r.version) == (name, version)]
+    kinds = [k for k, r in _SERVED.items() if (r.group, r.version) == (name, version)]
     if not kinds:
         return None
     found: list[Json] = []
@@ -128,7 +130,7 @@ def openapi_of(name: str, version: str) -> Json:
         {"name": n, "in": "query", "schema": {"type": "string"}} for n in ("dryRun", "fieldManager", "fieldValidation")
     ]
     paths: Json = {}
-    for kind, resource in RESOURCES.items():
+    for kind, resource in _SERVED.items():
         if (resource.group, resource.version) != (name, version):
             continue
         gvk = {"group": resource.group, "version": resource.version, "kind": kind.value}

@@ -206,6 +206,9 @@ def _watch_leaders(here: Situation, look: PdLook) -> NextStep:
             return pd_wait(here, Verdict(State.WAITING, doubted.reason, doubted.detail))
         note_leaders(notes, doubted.leaders, here.seen_at)
         pace = pace_of(notes)
+        notes.pop("estimate_s", None)
+        if pace is not None and pace.estimate_s is not None:
+            notes["estimate_s"] = pace.estimate_s
         return NextStep(
             step=EVICT,
             progress=pace.words if pace is not None else "",

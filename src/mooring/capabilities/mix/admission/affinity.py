@@ -39,6 +39,9 @@ class PodRules(msgspec.Struct, frozen=True, rename="camel"):
     affinity: dict[str, Any] | None = None
     tolerations: list[dict[str, Any]] | None = None
     topology_spread_constraints: list[dict[str, Any]] | None = None
+    #: Not for placement: who responds to a request for its eviction (1.37).
+    eviction_responders: list[dict[str, Any]] | None = None
+    scheduling_group: dict[str, Any] | None = None
 
 
 class AffinityConflict(msgspec.Struct, frozen=True):

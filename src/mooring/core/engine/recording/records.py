@@ -29,6 +29,7 @@ from mooring.core.model.cluster import (
     Owner,
     Pdb,
     Pod,
+    PodEviction,
     PodShape,
     ReplicaSet,
     Volume,
@@ -56,6 +57,7 @@ CLASSES: Final[Mapping[Kind, type]] = {
     Kind.PVC: Claim,
     Kind.CONFIG_MAP: ConfigMap,
     Kind.TIDB_CLUSTER: TidbCluster,
+    Kind.EVICTION: PodEviction,
 }
 
 
