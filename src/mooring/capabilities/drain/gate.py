@@ -46,8 +46,6 @@ MIX_PLACES: Final = "vacant.io/optimize-scheduling"
 FRESH_S: Final = 6.0
 #: So long before Karpenter deletes a pod by force its eviction passes.
 LAST_CALL_S: Final = 30.0
-#: So much of a user's name is kept.
-LONGEST_NAME: Final = 120
 #: What the descheduler looks for in a refusal, to count the eviction as in progress.
 IN_PROGRESS: Final = "Eviction triggered evacuation"
 
