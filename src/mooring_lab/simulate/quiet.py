@@ -17,7 +17,7 @@ from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING, read_mark
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING, read_mark, read_marks
 from mooring.core.model.reasons import BLOCKED_REASONS, REFUSED_REASONS, State
 from mooring.process.replica import KINDS
 from mooring_lab.cluster.apiserver.faults import FaultRates
@@ -101,11 +101,11 @@ def tidy(sim: "Simulation") -> None:
         requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
     sim.edits.evicts.clear()
     for name in sorted(sim.edits.tampered):
-        # A scheduler whose mark a person took away is that person's to remove.
-        tc = store.get(Kind.TIDB_CLUSTER, TIDB, name)
-        if HANDOFF not in podstate.annotations_of(tc):
-            for store_id in cluster.pd[TIDB, name].server.evict_list() or ():
-                requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
+        # A scheduler whose mark a person took away is that person's to remove; those that a mark names are Mooring's.
+        tc, server = store.get(Kind.TIDB_CLUSTER, TIDB, name), cluster.pd[TIDB, name].server
+        marks = read_marks(podstate.annotations_of(tc).get(HANDOFF, "")) or {}
+        for store_id in set(server.evict_list() or ()) - {mark.store_id for mark in marks.values()}:
+            requests.remove_evict_leader(server, store_id)
     for pod in store.list(Kind.POD):
         name, owned = pod["metadata"]["name"], pod["metadata"].get("ownerReferences")
         if name in sim.edits.unmarked and not owned and LEAVING not in podstate.annotations_of(pod):

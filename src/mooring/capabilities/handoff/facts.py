@@ -158,7 +158,8 @@ def foreign_evictions(
                 evicting_target(pd_name(cluster, view)),
                 store_target(cluster, store_id),
                 1,
-                f"PD already evicts leaders from store {store_id}, not asked by Mooring",
+                f"PD already evicts leaders from store {store_id}, not asked by Mooring; if nobody needs it any more: "
+                f"pd-ctl scheduler remove evict-leader-scheduler-{store_id}",
             )
 
 
