@@ -123,15 +123,6 @@ def test_an_owner_that_nobody_plays_is_the_first_line() -> None:
     assert both.answer.endswith("for 1:03; CANNOT TELL for Rollout shop/web (and 1 more)")
 
 
-def test_what_would_fix_it_is_possible_for_that_owner() -> None:
-    """O7: Mix spreads Deployments and StatefulSets; pods of another owner leave in time by a setting."""
-    lost = replace(LOST, noticed=True)
-    (spread,) = judge(replace(CALM, gone=(lost,))).breaches
-    assert "optimize-scheduling=true" in spread.fix
-    (other,) = judge(replace(CALM, gone=(replace(lost, workload="Rollout shop/web"),))).breaches
-    assert "everybody: evict" in other.fix
-
-
 def test_a_pd_that_nobody_asked_is_in_the_first_line() -> None:
     """O4: without PD's data, regions are assumed, and line 1 says so whatever the verdict."""
     seen = replace(CALM, assumed_pds=("tidb/demo",), regions=(TOLL,))

@@ -11,16 +11,18 @@ from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.controllers import manifests
 from mooring_lab.rehearse.events.catalog import BadEventError, acts
 from mooring_lab.rehearse.events.failures import Failure, failures, scopes
 from mooring_lab.rehearse.outcome import RehearsalOutcome
 from mooring_lab.rehearse.play import Play, everything_on, rehearse
 from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.advice import advised, changes
 from mooring_lab.rehearse.sweep.broken import Broken
 from mooring_lab.rehearse.sweep.forks import Failed, Task, play_each
 from mooring_lab.rehearse.sweep.report import first_line, render
 from mooring_lab.rehearse.sweep.running import Running
-from mooring_lab.rehearse.sweep.sweep import Found, SweepPlan, collect, run, summary
+from mooring_lab.rehearse.sweep.sweep import Found, Sweep, SweepPlan, Weakness, collect, run, summary
 from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())
@@ -105,11 +107,57 @@ def test_where_it_is_weakest_comes_first_with_what_would_fix_it() -> None:
     assert (found.played, found.kept, found.stands_for, len(found.broken)) == (3, 2, 6, 1)
     (weak,) = found.weakest
     assert (weak.object, weak.promise, weak.events) == ("Deployment shop/web", "one replica", ("node-lost n0",))
-    assert "topologySpreadConstraint on kubernetes.io/hostname" in weak.fix
+    assert weak.fix == ""
+    found = advised(found, snapshot, PLAN, 2)
+    assert (
+        found.weakest[0].fix
+        == "a topologySpreadConstraint on kubernetes.io/hostname (maxSkew 1, DoNotSchedule) (tried)"
+    )
     lines = render(found, todo)
     assert lines[0].startswith("BROKEN: 1 of 3 events would break a promise; weakest: Deployment shop/web")
     assert "            6 failures, 3 events: 3 are like one that is played" in lines
     assert lines[-1] == "3 played: 2 kept, 1 broken, 0 cannot tell"
+
+
+def _advised(snapshot: Snapshot, event: str) -> Sweep:
+    todo = [Failure(scope="node", event=event)]
+    results: list[tuple[Failure, Found | Failed]] = []
+    run(snapshot, todo, PLAN, 1, lambda failure, result: results.append((failure, result)))
+    return advised(collect(snapshot, todo, results), snapshot, PLAN, 2)
+
+
+def test_a_workload_that_is_spread_already_is_not_told_to_spread() -> None:
+    """O7: one replica is all there is: a second one is what helps, and it was tried."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(3, prefix="n")
+    rule = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    rules = [{**rule, "labelSelector": {"matchLabels": {"app": "web"}}}]
+    template = manifests.pod_template({"app": "web"}, topologySpreadConstraints=rules)
+    cluster.deployment("shop", "web", 1, template=template)
+    snapshot = taken(cluster)
+    (node,) = {pod["spec"]["nodeName"] for pod in snapshot.of(Kind.POD)}
+    (weak,) = _advised(snapshot, f"node-lost {node}").weakest
+    assert weak.fix == "2 replicas (tried)"
+
+
+def test_a_pinned_workload_is_not_told_to_spread() -> None:
+    """O7: its rule allows one node alone: neither a spread nor one replica more helps; both are named as tried."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(3, prefix="n")
+    template = manifests.pod_template({"app": "web"}, nodeSelector={"kubernetes.io/hostname": "n1"})
+    cluster.deployment("shop", "web", 2, template=template)
+    sweep = _advised(taken(cluster), "node-lost n1")
+    weak = next(one for one in sweep.weakest if one.object == "Deployment shop/web")
+    assert (weak.fix, weak.helps, len(weak.tried)) == ("", "", 2)
+    assert any("tried, and does not help: a topologySpreadConstraint" in line for line in render(sweep, []))
+
+
+def test_what_is_advised_is_possible_for_that_owner() -> None:
+    """O7: mix spreads Deployments and StatefulSets; for an owner of an unknown kind nothing is made up."""
+    weak = Weakness(object="", promise="notice", words="", seconds=None, to_the_end=False, events=("spot-gone",))
+    (spread,) = changes(msgspec.structs.replace(weak, object="Deployment shop/web"), small(), PLAN)
+    assert "optimize-scheduling=true" in spread.words
+    assert changes(msgspec.structs.replace(weak, object="Rollout shop/web"), small(), PLAN) == []
 
 
 def _found(event: str, *breaches: Broken, verdict: str = "broken") -> tuple[Failure, Found]:

@@ -53,7 +53,8 @@ def sweep(
 
     Each node, rack, zone, spot pool, machine and TiKV member, one at a time. Nodes that are alike are played once. The
     promises that something would break come ranked: whose, which, for how long, by which events, and what would fix
-    it. Each event comes out as `mooring rehearse play` of that event does. Ctrl-C prints what is known so far.
+    it, which is tried. Each event comes out as `mooring rehearse play` of that event does. Ctrl-C prints what is known
+    so far.
 
     Exits 0 when every promise is kept by all, 1 when one is broken or it cannot be told; with `--fail-on new`, 1 only
     when something got worse than in the baseline.
@@ -74,8 +75,8 @@ def sweep(
         running, served = _prepared(setup, events, port if page else None, progress)
         try:
             whole = running.run(jobs, dask)
+            found = running.advised(jobs, setup.rack_label) if whole else running.show("")
             progress.clear()
-            found = running.show("")
             if not whole:
                 note(f"mooring: stopped; {found.played} of {found.planned} events are played")
             news = None if before is None else compare(found, before)

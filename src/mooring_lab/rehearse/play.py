@@ -165,12 +165,21 @@ class Play:
             await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
         count = PlayTimeline(lambda: 0.0)
         count.follow(replica.engine)
+        await self._settle()
+        count.unfollow(replica.engine)
+        self._housekeeping = sum(ends.get("finished", 0) for ends in count.ended.values())
+
+    async def change(self, made: Callable[[Rig], Awaitable[None]]) -> None:
+        """A change by a person, before the event."""
+        await made(self.rig)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        rig = self.rig
         calm, end = 0.0, rig.clock.monotonic() + SETTLE_S
         while calm < SETTLED_S and rig.clock.monotonic() < end:
             await rig.sleep(LOOK_S)
             calm = 0.0 if rig.unsettled() else calm + LOOK_S
-        count.unfollow(replica.engine)
-        self._housekeeping = sum(ends.get("finished", 0) for ends in count.ended.values())
 
 
 def _set_speed(speed: float) -> None:

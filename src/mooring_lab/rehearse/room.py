@@ -85,7 +85,7 @@ async def more_nodes(
         names = {"/".join(podstate.key_of(pod)) for pod in helped}
         added, before = 0, len(names)
         while added < MOST_NODES and (now := len(_still(cluster, names))):
-            cluster.store.create(Kind.NODE, _like(shape, f"rehearsed-{len(answers)}-{added:03d}", cluster))
+            cluster.store.create(Kind.NODE, like(shape, f"rehearsed-{len(answers)}-{added:03d}", cluster))
             added += 1
             await sleep(SCHEDULING_S)
             if len(_still(cluster, names)) == now:
@@ -130,7 +130,8 @@ def _bare(shape: Json) -> Json:
     return {**shape, "spec": {"taints": taints} if taints else {}}
 
 
-def _like(shape: Json, name: str, cluster: Cluster) -> Json:
+def like(shape: Json, name: str, cluster: Cluster) -> Json:
+    """A healthy, empty node of the same size and labels."""
     bare = _bare(shape)
     status = {**bare["status"], "conditions": healthy_conditions(cluster.timeline.now()), "addresses": []}
     return {

@@ -10,7 +10,7 @@ import gc
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from mooring_lab.cluster.clock import quiet_collector, run_virtual
 from mooring_lab.rehearse.events.catalog import Act
 from mooring_lab.rehearse.outcome import RehearsalOutcome
 from mooring_lab.rehearse.play import Play
+from mooring_lab.stage.rig import Rig
 
 T = TypeVar("T")
 _CHUNK: Final = 1 << 16
@@ -30,6 +31,8 @@ class Task(msgspec.Struct, Generic[T], frozen=True):
     acts: list[Act]
     seed: int
     summary: Callable[[RehearsalOutcome], T]
+    #: What somebody changes first.
+    change: Callable[[Rig], Awaitable[None]] | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -87,6 +90,8 @@ async def _in_child(play: Play, task: Task[T], write: int, loop: asyncio.Abstrac
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         asyncio._set_running_loop(loop)  # noqa: SLF001 - asyncio forgets it in a fork
+        if task.change is not None:
+            await play.change(task.change)
         play.draw(task.seed)
         await play.perform(task.acts)
         body = msgspec.msgpack.encode(task.summary(play.outcome))

@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from mooring.process.http.status import LOCAL_NAMES
-from mooring_lab.rehearse.sweep.report import first_line, how_long, last_line
+from mooring_lab.rehearse.sweep.report import first_line, how_long, last_line, what_to_do
 from mooring_lab.rehearse.sweep.sweep import Sweep
 from mooring_lab.stage.dask import receive, send
 
@@ -87,10 +87,10 @@ def _lines(shown: Shown) -> Iterator[str]:
     yield f"<p>{escape(last_line(sweep))}; on {escape(sweep.source)}, as of {escape(sweep.taken_at)}</p>"
     if sweep.weakest:
         rows = [
-            (str(at), one.object, one.promise, how_long(one), one.events, one.fix)
+            (str(at), one.object, one.promise, how_long(one), one.events, what_to_do(one))
             for at, one in enumerate(sweep.weakest, 1)
         ]
-        yield from _table(("", "Object", "Promise", "Broken", "By", "Would fix it"), rows)
+        yield from _table(("", "Object", "Promise", "Broken", "By", "What to do"), rows)
     unknown = [(one.event, words) for one in sweep.cannot_tell for words in one.cannot_tell] + list(sweep.failed)
     if unknown:
         yield "<h2>Cannot tell</h2>"

@@ -75,10 +75,10 @@ def markdown(now: Sweep, news: News) -> list[str]:
     """A short report for a pull request."""
     lines = [f"### Rehearsal: {'worse' if news.is_worse else 'nothing got worse'}", ""]
     if news.worse:
-        lines += ["| object | promise | how long | broken by | would fix it |", "|---|---|---|---|---|"]
+        lines += ["| object | promise | how long | broken by | what to do |", "|---|---|---|---|---|"]
         for one in news.worse:
             more = f" and {len(one.events) - 1} more" if len(one.events) > 1 else ""
-            cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", one.fix)
+            cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", what_to_do(one))
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     lines += [f"- can no longer be judged: `{event}`" for event in news.unknown]
@@ -160,10 +160,18 @@ def _weakest(sweep: Sweep, *, everything: bool) -> Iterator[str]:
         yield f"  {at}. {one.object}: {one.promise}, {how_long(one)}"
         yield f"     broken by {_listed(one.events, everything=everything)}"
         yield f"     worst: {one.words}"
-        if one.fix:
-            yield f"     would fix it: {one.fix}"
+        if words := what_to_do(one):
+            yield f"     {words}"
     if len(shown) < len(sweep.weakest):
         yield f"  {len(shown)} of {len(sweep.weakest)}, --all"
+
+
+def what_to_do(one: Weakness) -> str:
+    if one.fix:
+        return f"would fix it: {one.fix}"
+    if one.helps:
+        return f"would help: {one.helps}"
+    return f"tried, and does not help: {'; '.join(one.tried)}" if one.tried else ""
 
 
 def how_long(one: Weakness) -> str:

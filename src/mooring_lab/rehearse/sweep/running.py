@@ -7,6 +7,7 @@ from typing import Final
 from mooring.core.model.times import clock
 from mooring_lab.rehearse.events.failures import Failure, longest_first
 from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.advice import advised
 from mooring_lab.rehearse.sweep.forks import Failed, cores
 from mooring_lab.rehearse.sweep.page import Shown, SweepPage
 from mooring_lab.rehearse.sweep.remote import run_on_dask
@@ -46,6 +47,16 @@ class Running:
         if dask:
             return run_on_dask(self._taken, todo, self._plan, dask, self.told)
         return run(self._taken, todo, self._plan, jobs or cores(), self.told)
+
+    def advised(self, jobs: int, rack_label: str) -> Sweep:
+        """All of it, with what was tried for the weakest points; tried here, wherever the events were played."""
+        found = self.show("Changes are tried for the weakest points")
+        if found.weakest:
+            self._line("changes are tried for the weakest points")
+            found = advised(found, self._taken, self._plan, jobs or cores(), rack_label)
+        if self._page is not None:
+            self._page.show(Shown(found, "", self._flags))
+        return found
 
     def told(self, failure: Failure, result: Found | Failed) -> None:
         if not self._results:

@@ -51,8 +51,13 @@ class Weakness(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     seconds: float | None
     to_the_end: bool
-    fix: str
     events: tuple[str, ...]
+    #: What ends it: it was tried. "": nothing that was tried does.
+    fix: str = ""
+    #: What was tried and shortens it.
+    helps: str = ""
+    #: What was tried and does neither.
+    tried: tuple[str, ...] = ()
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
