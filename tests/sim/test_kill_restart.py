@@ -10,7 +10,7 @@ from mooring.core.model.reasons import State
 from mooring_lab.cluster.clock import run_virtual
 from mooring_lab.cluster.pd import requests
 from tests.sim.kill import kill_everywhere, undisturbed
-from tests.sim.scenarios.restart import NAMESPACE, NAME, RestartScenario
+from tests.sim.scenarios.restart import NAME, NAMESPACE, RestartScenario
 
 
 def disturbances(writes):
@@ -89,7 +89,7 @@ def test_a_scheduler_whose_mark_a_person_took_away_is_named_with_the_command_tha
         assert answer.state is State.BLOCKED and "pd-ctl scheduler remove evict-leader-scheduler-1" in typed
         assert server.evict_list() == (1, 2), "what Mooring does not know as its own is never removed"
         requests.remove_evict_leader(server, 1)
-        new = lambda: rig.cluster.store.find(Kind.POD, NAMESPACE, last)  # noqa: E731
+        new = lambda: rig.cluster.store.find(Kind.POD, NAMESPACE, last)
         await rig.until(lambda: new() is not None and new()["metadata"]["uid"] != before, 900)
         await rig.until(lambda: rig.cluster.ready(NAMESPACE, f"{NAME}-tikv") == 3 and server.evict_list() == (2,), 300)
         assert not scenario.pd(rig).interruptions
