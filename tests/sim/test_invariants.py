@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.drain import gate
+from mooring.capabilities.fleet.live.ledger import Decisions, StoredCluster
+from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home import verbs
 from mooring.capabilities.home.choice import HomeChoice
 from mooring.capabilities.mix import capability
@@ -15,7 +17,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring_lab.cluster.pd import requests
-from mooring_lab.simulate.build import build
+from mooring_lab.simulate.build import build, replaced_again
 from mooring_lab.simulate.plan import Action, App, Plan, Tidb, draw_plan
 from mooring_lab.simulate.simulation import Result, Simulation, simulate
 from mooring_lab.stage.rig import Rig
@@ -159,3 +161,31 @@ def test_a_pod_that_the_gate_lets_go_too_soon_is_found(monkeypatch):
     assert kept.coverage["eviction-judged"] and kept.coverage["eviction-by-others-held"]
     monkeypatch.setattr(gate, "prepared", lambda *_: True)
     assert broken(simulate(plan))[:2] in {"D1", "D2"}
+
+
+def test_a_machine_that_never_boots_becomes_no_node_until_a_person_mends_it():
+    """F9: the stand-in for CKE makes no Node of it, so what waits for it has to go on without."""
+    drawn = plan_of(
+        ("fleet",), Action(60.0, "machine-never-boots", 0.0, 0.0), Action(120.0, "machine-unhealthy", 0.0, 0.0)
+    )
+    shape = msgspec.structs.replace(drawn.shape, workers=drawn.shape.machines - drawn.shape.planes)
+    result = simulate(msgspec.structs.replace(drawn, shape=shape))
+    assert broken(result) == ""
+    address = next(line.split()[-1] for line in result.timeline if "machine-never-boots" in line)
+    quiet = next(i for i, line in enumerate(result.timeline) if "quiet:" in line)
+    assert result.coverage["action machine-never-boots"] and result.coverage["action machine-unhealthy"]
+    before = result.timeline[:quiet]
+    assert any("patch ConfigMap mooring-system/mooring-fleet-cluster" in line for line in before), "it was chosen"
+    assert not [line for line in before if f"adds node {address}" in line]
+
+
+def test_a_control_plane_that_is_replaced_twice_in_an_hour_is_found():
+    """F14: by the revisions alone; one that joins or leaves without another is not replaced."""
+    stored = lambda revision, *planes: StoredCluster(Decisions("t", tuple(Member(a, True) for a in planes)), revision)
+    one, other, grown = stored(1, "a", "b", "c"), stored(2, "a", "b", "d"), stored(3, "a", "b", "c", "d")
+    replaced: dict[str, float] = {}
+    assert replaced_again(one, other, replaced, 100.0) == [] and replaced == {"c": 100.0}
+    assert replaced_again(other, grown, replaced, 200.0) == [] == replaced_again(grown, other, replaced, 300.0)
+    assert replaced_again(other, one, replaced, 1000.0) == []
+    assert replaced_again(one, other, dict(replaced), 2000.0) == ["c after 1900 s"]
+    assert replaced_again(one, other, dict(replaced), 4000.0) == []

@@ -103,8 +103,9 @@ def machine_never_boots(on: EventContext, target: Target, draw: Draw) -> str:
     if not registry.entries:
         return ""
     racks = max(e.rack for e in registry.entries.values()) + 1
-    registry.register(serial, rack=int(draw.a * racks), state=MachineState.HEALTHY)
-    return serial
+    entry = registry.register(serial, rack=int(draw.a * racks), state=MachineState.HEALTHY)
+    registry.never_boot.add(entry.ipv4[0])
+    return f"{serial} {entry.ipv4[0]}"
 
 
 def _step(on: EventContext, serial: str, was: MachineState, to: MachineState) -> None:

@@ -166,6 +166,8 @@ def add_tidb(rig: Rig, tidb: Tidb) -> None:
 
 
 EVERY_S = 10.0
+#: Less than the hour by what passes between a write and a look.
+BACK_OFF_S = 3600.0 - EVERY_S
 
 
 def follow_fleet(sim: "Simulation") -> None:
@@ -173,6 +175,7 @@ def follow_fleet(sim: "Simulation") -> None:
         return
     members: set[str] = set()
     last: list[StoredCluster] = []
+    replaced: dict[str, float] = {}
     read: Json | None = None
 
     def look() -> None:
@@ -186,13 +189,15 @@ def follow_fleet(sim: "Simulation") -> None:
             if store.find(Kind.NODE, "", address) is not None:
                 sim.note(f"cke deletes node {address}")
                 store.delete(Kind.NODE, "", address)
-        for address in sorted(inside):
+        for address in sorted(inside - sim.stage.cluster.sabakan.never_boot):
             if store.find(Kind.NODE, "", address) is None:
                 sim.note(f"cke adds node {address}")
                 sim.stage.cluster.add_node(address)
         if last:
             for words in wrong_between(last[0], ledger):
                 sim.fail("F3 one control plane at a time", words)
+            for words in replaced_again(last[0], ledger, replaced, sim.now):
+                sim.fail("F14 no control plane is replaced twice in an hour", words)
             planes = [{m.address for m in one.members if m.control_plane} for one in (last[0], ledger)]
             if planes[0] != planes[1]:
                 sim.hit("control-plane-changed")
@@ -214,6 +219,15 @@ def wrong_between(before: StoredCluster, after: StoredCluster) -> list[str]:
     found += ["an address twice"] if len(set(addresses)) < len(addresses) else []
     found += [f"control plane {m.address} leaves" for m in after.members if m.control_plane and m.leaving]
     return found + ([] if new else ["no control plane"])
+
+
+def replaced_again(before: StoredCluster, after: StoredCluster, replaced: dict[str, float], now: float) -> list[str]:
+    """Of two stored clusters; `replaced`: when each was replaced last, which this goes on with."""
+    old, new = ({m.address for m in one.members if m.control_plane} for one in (before, after))
+    gone = sorted(old - new) if new - old else []
+    again = [f"{a} after {now - replaced[a]:.0f} s" for a in gone if now - replaced.get(a, -BACK_OFF_S) < BACK_OFF_S]
+    replaced |= dict.fromkeys(gone, now)
+    return again
 
 
 def _many(old: set[str], new: set[str]) -> bool:

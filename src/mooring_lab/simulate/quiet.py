@@ -153,6 +153,7 @@ def _tidy_annotations(sim: "Simulation", kind: Kind, obj: Json) -> None:
 def _heal_machines(sim: "Simulation") -> None:
     registry = sim.stage.cluster.sabakan
     registry.bad_rows.clear()
+    registry.never_boot.clear()
     for serial, entry in sorted(registry.entries.items()):
         if sim.stage.cluster.store.find(Kind.NODE, "", entry.ipv4[0]) is None:
             sim.stage.cluster.add_node(entry.ipv4[0], rack=entry.rack, zone=f"rack{entry.rack}")  # it boots at last

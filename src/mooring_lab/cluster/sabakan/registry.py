@@ -178,6 +178,8 @@ class SandboxSabakan:
         self.away = ""
         #: Serials of machines whose rows have no address just now.
         self.bad_rows: set[str] = set()
+        #: Addresses of machines that are listed as healthy and never become a Node.
+        self.never_boot: set[str] = set()
         self.latency_s = 0.0
         self.timeout_s = 5.0
         self._clock = TimelineClock(timeline)
