@@ -10,6 +10,7 @@ from mooring.core.model.instructions import (
     AddPdOperator,
     CancelPdOperator,
     Create,
+    CutOff,
     DeleteNode,
     DeletePod,
     EditTaints,
@@ -298,7 +299,7 @@ class _Slow:
 def test_a_lease_lost_while_looking_before_a_write_stops_the_write(bench):
     """One-queue: every write checks the lease, also the one that first reads the taints it edits."""
     node = bench.cluster.store.list(Kind.NODE)[0]["metadata"]
-    edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),))
+    edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoSchedule"),))
     bench.act = Actor(_Slow(bench.cluster.api, bench, "get"), bench, bench)
     outcome = bench.do(edit)
     assert outcome.reason is Reason.NOT_LEADER
@@ -357,7 +358,7 @@ def test_no_execute_is_set_only_on_a_node_that_a_live_list_shows_empty():
     bench = Bench()
     pod = bench.pod()
     node = bench.cluster.store.get(Kind.NODE, "", pod["spec"]["nodeName"])["metadata"]
-    edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),), may_cut_off=())
+    edit = CutOff(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),))
     refused = bench.do(edit)
     assert refused.reason is Reason.NO_EXECUTE
     assert f"{NS}/db-" in refused.detail

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.fleet.live.index import claimed_twice, live_nodes
-from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, bring_up_to_date
+from mooring.capabilities.fleet.live.node_metadata import APPLIED, SEAL, Upkeep, bring_up_to_date
 from mooring.capabilities.fleet.live.retire import EMPTIED
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.events import Seen
@@ -30,15 +30,15 @@ def test_a_record_that_a_kubelet_wrote_strips_nothing():
         "n1", "u", "1", {GUARDED: "yes", "team": "a"}, taints=(Taint("dedicated", "NoSchedule", ""),),
         annotations={APPLIED: forged},
     )  # fmt: skip
-    (write, _) = bring_up_to_date(node, WANTED, tuple)
+    write = bring_up_to_date(node, WANTED, tuple).write
     assert isinstance(write, Patch)
     metadata = write.patch["metadata"]
     assert set(metadata["labels"]) == {SEAL}
     labels, annotations = {**node.labels, **metadata["labels"]}, metadata["annotations"]
     settled = msgspec.structs.replace(node, labels=labels, annotations=annotations)
-    assert bring_up_to_date(settled, WANTED, tuple) == (None, None), "the taint stays"
+    assert bring_up_to_date(settled, WANTED, tuple) == Upkeep(may_cut_off=None), "the taint stays"
     # What we sealed is taken away again when the template no longer has it.
-    (write, _) = bring_up_to_date(settled, {**WANTED, "labels": {}}, tuple)
+    write = bring_up_to_date(settled, {**WANTED, "labels": {}}, tuple).write
     assert write.patch["metadata"] == {"labels": {"team": None, SEAL: None}, "annotations": {APPLIED: None}}
 
 

@@ -38,6 +38,7 @@ from mooring.core.model.instructions import (
     AddPdOperator,
     CancelPdOperator,
     Create,
+    CutOff,
     DeleteNode,
     DeletePod,
     EditTaints,
@@ -116,7 +117,7 @@ class Actor:
                 return await self._create(write)
             case DeleteNode():
                 return await self._delete_node(write)
-            case EditTaints():
+            case EditTaints() | CutOff():
                 return await self._edit_taints(write)
             case AddEvictLeader():
                 return await self._add_evict_leader(write)
@@ -205,8 +206,8 @@ class Actor:
             return _done(write, kind, obj, write.why)
         return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not deleted; will be asked again")
 
-    async def _edit_taints(self, write: EditTaints) -> Outcome:
-        in_the_way = await self._cut_off(write)
+    async def _edit_taints(self, write: EditTaints | CutOff) -> Outcome:
+        in_the_way = await self._cut_off(write) if isinstance(write, CutOff) else ""
         obj = await self._api.get(Kind.NODE, "", write.node)
         if not self._fence.may_write():
             return _not_leader(write)  # a read may take longer than the lease allows
@@ -218,7 +219,8 @@ class Actor:
                 _done(write, Kind.NODE, obj, "another node has this name"), reason=Reason.CONFLICT
             )
         before: list[Json] = obj.get("spec", {}).get("taints") or []
-        ours = {(t.key, t.effect) for t in (*write.add, *write.remove)}
+        removed = write.remove if isinstance(write, EditTaints) else ()
+        ours = {(t.key, t.effect) for t in (*write.add, *removed)}
         taints = [one for one in before if (one["key"], one["effect"]) not in ours]
         taints += [{"key": t.key, "effect": t.effect, **({"value": t.value} if t.value else {})} for t in write.add]
         patch: Json = {"metadata": {"annotations": dict(write.annotations)}}
@@ -237,16 +239,15 @@ class Actor:
         )
         return await self._patch(guarded)
 
-    async def _cut_off(self, write: EditTaints) -> str:
+    async def _cut_off(self, write: CutOff) -> str:
         """A pod that the taints would cut off and may not, by a list of now; "": none, or not checked."""
-        taints = [t for t in write.add if t.effect == "NoExecute"]
-        if write.may_cut_off is None or not taints:
+        if write.may_cut_off is None:
             return ""
         page = await self._api.list(Kind.POD, node=write.node, limit=0)
         for pod in (p for p in page.items if isinstance(p, Pod)):
             if _stays(pod) or pod.uid in write.may_cut_off:
                 continue
-            if any(not any(one.tolerates(taint) for one in pod.shape.tolerations) for taint in taints):
+            if any(not any(one.tolerates(taint) for one in pod.shape.tolerations) for taint in write.add):
                 return f"pod {pod.key}"
         return ""
 

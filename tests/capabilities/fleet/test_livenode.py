@@ -23,8 +23,9 @@ def wanted(**how):
 def written(node, want):
     """The node after everything was brought up to date, and how many writes that took."""
     for count in range(10):
-        write, _ = bring_up_to_date(node, want, tuple)
-        if write is None:
+        upkeep = bring_up_to_date(node, want, tuple)
+        write = upkeep.write
+        if write is None and not upkeep.cut_off:
             return node, count
         if isinstance(write, Patch):
             change = write.patch["metadata"]
@@ -32,9 +33,10 @@ def written(node, want):
             annotations = _merged(node.annotations, change.get("annotations", {}))
             node = msgspec.structs.replace(node, labels=labels, annotations=annotations)
         else:
-            assert isinstance(write, EditTaints)
-            gone = {(t.key, t.effect) for t in (*write.add, *write.remove)}
-            taints = (*(t for t in node.taints if (t.key, t.effect) not in gone), *write.add)
+            assert write is None or isinstance(write, EditTaints)
+            add, remove = (upkeep.cut_off, ()) if write is None else (write.add, write.remove)
+            gone = {(t.key, t.effect) for t in (*add, *remove)}
+            taints = (*(t for t in node.taints if (t.key, t.effect) not in gone), *add)
             node = msgspec.structs.replace(node, taints=taints)
     raise AssertionError("no end")
 
@@ -50,7 +52,8 @@ def test_a_node_is_brought_up_to_date_once():
     assert node.labels[keys.ZONE] == "rack2"
     assert node.annotations[keys.SERIAL] == "S4"
     assert node.taints == (Taint(keys.STATE_TAINT, "NoExecute", "retiring"),)
-    assert bring_up_to_date(node, wanted(state_taint=("retiring", "NoExecute")), tuple) == (None, None)
+    upkeep = bring_up_to_date(node, wanted(state_taint=("retiring", "NoExecute")), tuple)
+    assert (upkeep.write, upkeep.cut_off, upkeep.held) == (None, (), None)
 
 
 def test_the_state_taint_waits_for_pods_that_it_would_cut_off():
@@ -62,16 +65,17 @@ def test_the_state_taint_waits_for_pods_that_it_would_cut_off():
     shape, daemon = PodShape(), Owner(Kind.DAEMON_SET, "agent", "d")
     web = Pod("shop", "web-0", "u1", "1", shape, node=node.name, ready=True)
     agent = Pod("shop", "agent-x", "u2", "1", shape, node=node.name, ready=True, owner=daemon)
-    write, held = bring_up_to_date(node, want, lambda: (web, agent))
-    assert write is None
+    waits = bring_up_to_date(node, want, lambda: (web, agent))
+    assert (waits.write, waits.cut_off) == (None, ())
+    held = waits.held
     assert (held.state, held.reason) == (State.BLOCKED, Reason.NO_EXECUTE) and "would cut off web-0" in held.detail
-    write, held = bring_up_to_date(node, want, lambda: (agent,))
-    assert (write.may_cut_off, held) == ((), None)
-    write, held = bring_up_to_date(node, want, lambda: (web,), immediate=True)
-    assert (write.may_cut_off, held) == (None, None)
-    retired = msgspec.structs.replace(node, taints=write.add)
-    write, held = bring_up_to_date(retired, wanted(state_taint=("retired", "NoExecute")), lambda: (web,))
-    assert (write.add[0].value, write.may_cut_off, held) == ("retired", None, None)
+    alone = bring_up_to_date(node, want, lambda: (agent,))
+    assert (len(alone.cut_off), alone.may_cut_off, alone.held) == (1, (), None)
+    at_once = bring_up_to_date(node, want, lambda: (web,), immediate=True)
+    assert (len(at_once.cut_off), at_once.may_cut_off, at_once.held) == (1, None, None)
+    retired = msgspec.structs.replace(node, taints=at_once.cut_off)
+    upkeep = bring_up_to_date(retired, wanted(state_taint=("retired", "NoExecute")), lambda: (web,))
+    assert (upkeep.cut_off[0].value, upkeep.may_cut_off, upkeep.held) == ("retired", None, None)
 
 
 def test_a_demoted_node_loses_the_control_planes_labels_and_keeps_others():

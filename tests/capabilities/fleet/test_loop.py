@@ -132,6 +132,8 @@ def test_a_templates_noexecute_waits_for_pods_that_do_not_tolerate_it():
         assert leader.engine.verdicts[("fleet", f"node/{worker}")].reason == "no-execute"
         rig.cluster.store.delete(Kind.DEPLOYMENT, "shop", "web")
         await rig.until(lambda: "our.io/x" in taints_of(rig, worker), limit_s=200)
+        verbs = [entry.verb for entry in leader.engine.history.of(f"node/{worker}")]
+        assert "promoted" in verbs and "finished" in verbs, "the queue released the taint"
 
     play(then)
 

@@ -16,7 +16,7 @@ from tests.program import mooring
         ([], "do", ["doctor"]),
         (["mix"], "ta", ["target"]),
         (["why"], "--na", ["--namespace"]),
-        (["doctor", "-o"], "", ["json", "table"]),
+        (["doctor", "-o"], "", ["json", "table", "yaml"]),
         (["doctor", "--short", "--output"], "j", ["json"]),
         (["completion"], "", ["bash", "fish", "zsh"]),
         (["doctor", "--wait"], "", []),

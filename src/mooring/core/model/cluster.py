@@ -36,6 +36,10 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     api_version: str = "apps/v1"
 
 
+#: The effect that ends running pods.
+NO_EXECUTE: Final = "NoExecute"
+
+
 class Taint(msgspec.Struct, frozen=True, gc=False, order=True):
     key: str
     effect: str

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.core.model.cluster import Key, Taint
+from mooring.core.model.cluster import NO_EXECUTE, Key, Taint
 from mooring.core.model.events import Gone, Object
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -64,10 +64,8 @@ class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
     """Add and remove taints of ours on a node, and set annotations (None removes) in the same write.
 
     The list of taints can only be written whole, so it is read first and everything that is not ours stays as it was.
-    A taint to add replaces one of the same key and effect; one to remove goes by key and effect.
-
-    `may_cut_off` says what must be true of a `NoExecute` taint: a live list of the node's pods shows none that it would
-    cut off but these (by uid). None: it is not asked.
+    A taint to add replaces one of the same key and effect; one to remove goes by key and effect. None that is added
+    ends a running pod: that is `CutOff`.
     """
 
     node: str
@@ -75,7 +73,24 @@ class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
     add: tuple[Taint, ...] = ()
     remove: tuple[Taint, ...] = ()
     annotations: Mapping[str, str | None] = MappingProxyType({})
-    may_cut_off: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if any(taint.effect == NO_EXECUTE for taint in self.add):
+            raise ValueError("NoExecute ends running pods: an operator sets it, by CutOff")
+
+
+class CutOff(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Add `NoExecute` taints to a node, as `EditTaints` adds others: pods that do not tolerate them end.
+
+    `may_cut_off`: a live list of the node's pods shows none that they would end but these (by uid). None: it is not
+    asked.
+    """
+
+    node: str
+    uid: str
+    add: tuple[Taint, ...]
+    annotations: Mapping[str, str | None] = MappingProxyType({})
+    may_cut_off: tuple[str, ...] | None = ()
 
 
 class AddEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -190,6 +205,7 @@ Write = (
     | DeletePod
     | DeleteNode
     | EditTaints
+    | CutOff
     | AddEvictLeader
     | RemoveEvictLeader
     | HoldPdLock
@@ -203,10 +219,9 @@ Write = (
 )
 Look = ReadPd | ReadLeaders | ReadRegions | ReadMachines
 #: What a capability may ask for beside the queue: it disturbs nobody. No deletion or eviction of a pod, no leader taken
-#: off a store: those are steps of operators (`NextStep.instructions`), and mypy refuses them here. A pause of PD's own
-#: schedulers ends by itself within a minute; taints are edited beside the queue only as the stored cluster has them,
-#: and a `NoExecute` one only where a live list shows nobody that it would cut off; a Node is deleted only where it
-#: shows nobody at all.
+#: off a store, no `NoExecute` taint: those are steps of operators (`NextStep.instructions`), and mypy refuses them
+#: here. A pause of PD's own schedulers ends by itself within a minute; a Node is deleted only where a live list shows
+#: nobody.
 HarmlessWrite = (
     Patch | Create | EditTaints | DeleteNode | PausePdScheduler | ReadPd | ReadRegions | ReadMachines | EmitEvent
 )

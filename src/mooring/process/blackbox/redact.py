@@ -142,6 +142,8 @@ class _Walk:
                 return {self._key(key): self._settings(one) for key, one in value.items()}
             case list():
                 return [self._settings(one) for one in value]
+            case str() if value in _default_texts():
+                return value  # a default names nobody, and some are of a vocabulary
         return self.value(value)
 
     def _key(self, key: str) -> str:
@@ -255,6 +257,15 @@ def _settings() -> frozenset[str]:
     """What is written before a colon in a file of settings."""
     found: set[str] = set()
     _each_dict(header_of(Config(), "", 0.0).settings, found.update)
+    return frozenset(found)
+
+
+@cache
+def _default_texts() -> frozenset[str]:
+    """What is written after a colon in the settings that Mooring comes with."""
+    found: set[str] = set()
+    plain = msgspec.json.decode(msgspec.json.encode(header_of(Config(), "", 0.0).settings))
+    _each_dict(plain, lambda one: found.update(value for value in one.values() if isinstance(value, str)))
     return frozenset(found)
 
 

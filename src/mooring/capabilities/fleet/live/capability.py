@@ -28,7 +28,7 @@ from mooring.capabilities.fleet.live.index import (
     node_news,
 )
 from mooring.capabilities.fleet.live.ledger import StoredCluster
-from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
+from mooring.capabilities.fleet.live.node_metadata import TAINT_NODE, Upkeep, bring_up_to_date, taint_operator
 from mooring.capabilities.fleet.live.planning import PlanNotes, evaluate_plan
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
@@ -37,10 +37,11 @@ from mooring.capabilities.fleet.live.settings import FleetSettings
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node
+from mooring.core.model import subjects
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import End, Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict, Withdrawal
 from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorChanged, Trigger
-from mooring.core.model.instructions import DeleteNode, HarmlessWrite, Instruction
+from mooring.core.model.instructions import CutOff, DeleteNode, HarmlessWrite, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.marks import CORDONED_BY, RETIRING
@@ -139,31 +140,53 @@ class Fleet:
         machine = index.by_address.get(member.address) if member is not None else None
         if member is None and self.policy.delete_nodes:
             return self._look_at_left(node, world, index, now)
-        if member is None or machine is None:
+        upkeep = self._upkeep(node, world)
+        if member is None or machine is None or upkeep is None:
             return Evaluation()
-        mark = retiring_mark(node)
-        if mark is not None and mark.step == retire.EMPTIED:
-            return Evaluation()  # its operator is writing the taint
-        template = settings.template
-        if not member.control_plane and template.for_worker(machine.role) is None:
-            return Evaluation()
-        state_taint = member.state_taint
-        if mark is not None and all(t.key != keys.STATE_TAINT for t in node.taints):
-            state_taint = None  # pods came back after it was stored: it is emptied again, or a person has to act
-        wanted = render_node(template, machine, control_plane=member.control_plane, state_taint=state_taint)
-        immediate = self.policy.retire == "immediate"
-        write, held = bring_up_to_date(node, wanted, lambda: world.pods_on(node.name), immediate=immediate)
-        if write is None:
-            write = _lifted(node, member, machine, queue)
+        write, held = upkeep.write or _lifted(node, member, machine, queue), upkeep.held
+        holder = queue.holder(subjects.node(node.name))
+        ours = holder is not None and holder.kind == TAINT_NODE and not queue.is_running(holder.id)
         leaving = None
         on_its_way = member.state_taint is not None or RETIRING in node.annotations or CORDONED_BY in node.annotations
         if on_its_way and queue.holder(f"machine/{machine.serial}") is None:
             leaving = retirement(node, member, machine, world, self.policy, now)
         return Evaluation(
+            proposals=(taint_operator(node, upkeep.cut_off),) if upkeep.cut_off else (),
+            withdrawals=(Withdrawal(holder.id, Reason.WITHDRAWN),) if holder and ours and not upkeep.cut_off else (),
             instructions=(write,) if write is not None else (),
             verdict=held or leaving,
             again_at=now + self.policy.query_s if held or leaving else None,
         )
+
+    def _upkeep(self, node: Node, world: WorldRead) -> Upkeep | None:
+        """What this node lacks of what cluster.yml says of it; None: it is not fleet's to change now."""
+        index = world.index(FleetIndex)
+        settings, member = index.settings, index.member_of(node, world)
+        machine = index.by_address.get(member.address) if member is not None else None
+        if settings is None or not settings.enabled or member is None or machine is None:
+            return None
+        mark = retiring_mark(node)
+        if mark is not None and mark.step == retire.EMPTIED:
+            return None  # its operator is writing the taint
+        if not member.control_plane and settings.template.for_worker(machine.role) is None:
+            return None
+        state_taint = member.state_taint
+        if mark is not None and all(t.key != keys.STATE_TAINT for t in node.taints):
+            state_taint = None  # pods came back after it was stored: it is emptied again, or a person has to act
+        wanted = render_node(settings.template, machine, control_plane=member.control_plane, state_taint=state_taint)
+        immediate = self.policy.retire == "immediate"
+        return bring_up_to_date(node, wanted, lambda: world.pods_on(node.name), immediate=immediate)
+
+    def _next_taint_step(self, running: OperatorRecord, world: WorldRead) -> NextStep:
+        """Written where nobody is cut off; over once there is nothing to write, or somebody stands there."""
+        node = world.node(running.operator.payload.node)
+        upkeep = self._upkeep(node, world) if node is not None and not running.off else None
+        if node is None or upkeep is None or not upkeep.cut_off:
+            held = upkeep.held if upkeep is not None else None
+            return NextStep(step=0, end=End(held.reason, held.detail, failed=True) if held is not None else End())
+        why = f"taints {node.name} as the stored cluster says"
+        cut = CutOff(node=node.name, uid=node.uid, add=upkeep.cut_off, may_cut_off=upkeep.may_cut_off, why=why)
+        return NextStep(step=0, instructions=(cut,))
 
     def _look_at_left(self, node: Node, world: WorldRead, index: FleetIndex, now: float) -> Evaluation:
         """Its machine was in the cluster, as its annotation says, and is in it no more: it is deleted once it is silent
@@ -218,6 +241,8 @@ class Fleet:
         if how is not None:
             asked = emptying_of(how.node, world.node(how.node), self.policy, now)
             return empty_node.next_pod_step(running, asked, world, queue, now)
+        if operator.kind == TAINT_NODE:
+            return self._next_taint_step(running, world)
         index = world.index(FleetIndex)
         settings, wrong, ledger = index.settings, index.wrong, index.ledger
         unclear = ledger if isinstance(ledger, str) else claimed_twice(world, index.addresses)

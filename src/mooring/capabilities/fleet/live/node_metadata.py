@@ -5,7 +5,8 @@ Ours are the keys of the design's tables, and what the template itself brought, 
 have us strip labels and taints that it may not touch itself; so the record counts only with its seal, a label under
 `node-restriction.kubernetes.io/`, which no kubelet may set. `NoExecute` cuts pods off: the state taint is set only once
 it is stored (the retire operator has released it), and it, like one that a template brings, waits until no pod is there
-that does not tolerate it, by a live list. Where machines retire at once (`immediate`) the state taint does not wait.
+that does not tolerate it, and passes through the queue: `Upkeep.cut_off` is what an operator sets, by a live list.
+Where machines retire at once (`immediate`) the state taint does not wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,16 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.capabilities.fleet.planner import keys
-from mooring.core.model.cluster import Node, Pod, Taint
+from mooring.core.model import subjects
+from mooring.core.model.cluster import NO_EXECUTE, Node, Pod, Taint
 from mooring.core.model.decision import Verdict
 from mooring.core.model.instructions import EditTaints, HarmlessWrite, Patch
 from mooring.core.model.kinds import Kind
+from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 
+TAINT_NODE: Final = "taint-node"
 APPLIED: Final = "mooring.dev/fleet"
 SEAL: Final = "node-restriction.kubernetes.io/mooring-fleet"
-_NO_EXECUTE: Final = "NoExecute"
 _OUR_LABELS: Final = frozenset(
     {
         keys.RACK,
@@ -37,6 +41,17 @@ _OUR_LABELS: Final = frozenset(
     }
 )
 _OUR_ANNOTATIONS: Final = frozenset({keys.SERIAL, keys.REGISTER_DATE, keys.RETIRE_DATE})
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    """What brings a Node nearer to how cluster.yml has it: the next write, one at a time; `NoExecute` taints, which an
+    operator sets; and what is held back."""
+
+    write: HarmlessWrite | None = None
+    cut_off: tuple[Taint, ...] = ()
+    #: `CutOff.may_cut_off`.
+    may_cut_off: tuple[str, ...] | None = ()
+    held: Verdict | None = None
 
 
 class AppliedKeys(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,8 +80,7 @@ def applied_to(node: Node) -> AppliedKeys:
 
 def bring_up_to_date(
     node: Node, wanted: Mapping[str, Any], pods: Callable[[], Iterable[Pod]], *, immediate: bool = False
-) -> tuple[HarmlessWrite | None, Verdict | None]:
-    """The next write that brings this Node nearer to how cluster.yml has it; one at a time. And what is held back."""
+) -> Upkeep:
     labels: Mapping[str, str] = wanted["labels"]
     annotations: Mapping[str, str] = wanted["annotations"]
     before = applied_to(node)
@@ -80,7 +94,7 @@ def bring_up_to_date(
     change = _metadata(node, labels, annotations, before, after)
     if change:
         why = "writes the machine's labels and annotations"
-        return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch={"metadata": change}, why=why), None
+        return Upkeep(Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch={"metadata": change}, why=why))
     return _taints(node, taints, before, tuple(pods()), immediate=immediate)
 
 
@@ -126,19 +140,23 @@ def _carried(node: Node, taint: str) -> bool:
 
 def _taints(
     node: Node, wanted: tuple[Taint, ...], before: AppliedKeys, pods: tuple[Pod, ...], *, immediate: bool
-) -> tuple[HarmlessWrite | None, Verdict | None]:
+) -> Upkeep:
     have = set(node.taints)
     missing = [t for t in wanted if t not in have]
     # Set when no pod on the node would be cut off; also of the state: since it was stored, pods may have come back.
-    at_once = immediate or _carried(node, f"{keys.STATE_TAINT}:{_NO_EXECUTE}")
-    waits = [t for t in missing if t.effect == _NO_EXECUTE and not (at_once and t.key == keys.STATE_TAINT)]
+    at_once = immediate or _carried(node, f"{keys.STATE_TAINT}:{NO_EXECUTE}")
+    waits = [t for t in missing if t.effect == NO_EXECUTE and not (at_once and t.key == keys.STATE_TAINT)]
     cut = {t: _cut_off(t, pods) for t in waits}
-    add = tuple(t for t in missing if not cut.get(t))
+    add = tuple(t for t in missing if t.effect != NO_EXECUTE)
+    cut_off = tuple(t for t in missing if t.effect == NO_EXECUTE and not cut.get(t))
+    coming = {t.key for t in missing if t.effect == NO_EXECUTE}  # one in its place stays until it is there
     places = {(t.key, t.effect) for t in wanted}
     remove = tuple(
         t
         for t in node.taints
-        if (t.key, t.effect) not in places and (t.key == keys.STATE_TAINT or f"{t.key}:{t.effect}" in before.taints)
+        if (t.key, t.effect) not in places
+        and t.key not in coming
+        and (t.key == keys.STATE_TAINT or f"{t.key}:{t.effect}" in before.taints)
     )
     held = next(((t, names) for t, names in cut.items() if names), None)
     verdict = None
@@ -150,11 +168,9 @@ def _taints(
             f"{node.name}: the taint {taint.key}:NoExecute would cut off {', '.join(names[:5])}",
             f"drain {node.name}, or let its pods tolerate the taint",
         )
-    if not add and not remove:
-        return None, verdict
-    checked = () if any(t in add for t in waits) else None
     why = "writes the machine's taints"
-    return EditTaints(node=node.name, uid=node.uid, add=add, remove=remove, may_cut_off=checked, why=why), verdict
+    edit = EditTaints(node=node.name, uid=node.uid, add=add, remove=remove, why=why) if add or remove else None
+    return Upkeep(edit, cut_off, () if any(t in waits for t in cut_off) else None, verdict)
 
 
 def _cut_off(taint: Taint, pods: tuple[Pod, ...]) -> list[str]:
@@ -166,4 +182,19 @@ def _cut_off(taint: Taint, pods: tuple[Pod, ...]) -> list[str]:
         and not p.is_mirror
         and not (p.owner is not None and p.owner.kind == stays)
         and not any(t.tolerates(taint) for t in p.shape.tolerations)
+    )
+
+
+def taint_operator(node: Node, taints: Iterable[Taint]) -> Operator:
+    """Sets `NoExecute` taints. It takes no room: it ends no pod, as a live list has to show."""
+    words = ", ".join(f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in taints)
+    return Operator(
+        id="",
+        source=SOURCE,
+        kind=TAINT_NODE,
+        subject=subjects.node(node.name),
+        steps=(Step(kind=StepKind.TAINT),),
+        timeout_s=60.0,
+        detail=f"the stored cluster has {words} on it",
+        payload=Payload(node=node.name),
     )

@@ -12,7 +12,7 @@
 Everything is read from the node, its pods and the stored cluster: after a crash the next leader resumes from there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -25,9 +25,9 @@ from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import FLEET_TARGET, RETIRE_MACHINE, SOURCE
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member, wanted_state_taint
-from mooring.core.model.cluster import Node, Pod, Taint
+from mooring.core.model.cluster import NO_EXECUTE, Node, Pod, Taint
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
-from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch
+from mooring.core.model.instructions import CutOff, EditTaints, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.marks import CORDONED_BY, RETIRING, Mark, read_mark, write_mark
@@ -332,9 +332,11 @@ def _taint(situation: RetireSituation, node: Node, mark: Mark, world: WorldRead,
     taint = member.state_taint if member is not None else None
     add = (Taint(keys.STATE_TAINT, taint[1], taint[0]),) if taint is not None else ()
     why = f"{node.name}: {mark.detail}"
-    edit = EditTaints(
-        node=node.name, uid=node.uid, add=add, annotations={RETIRING: None}, may_cut_off=may_cut_off, why=why
-    )
+    gone: Mapping[str, str | None] = {RETIRING: None}
+    if any(one.effect == NO_EXECUTE for one in add):
+        cut = CutOff(node=node.name, uid=node.uid, add=add, annotations=gone, may_cut_off=may_cut_off, why=why)
+        return NextStep(step=TAINT, instructions=(cut,))
+    edit = EditTaints(node=node.name, uid=node.uid, add=add, annotations=gone, why=why)
     return NextStep(step=TAINT, instructions=(edit,))
 
 
