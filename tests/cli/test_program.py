@@ -1,8 +1,10 @@
 """What is printed can be typed where the command was started from."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +67,10 @@ def test_what_cannot_be_is_refused_at_once(args, stdin):
     done = mooring(*args, stdin=stdin)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr and "bind()" not in done.stderr
+
+
+def test_the_installed_command_may_start_processes_of_its_own():
+    """A process that `mooring sim --jobs 2` starts imports the installed command again; that must not run it again."""
+    command = [Path(sys.executable).with_name("mooring"), "sim", "--seeds", "1..2", "--hours", "0.02", "--jobs", "2"]
+    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=300, check=False)
+    assert json.loads(done.stdout)["seeds"] == 2, done.stderr

@@ -127,6 +127,7 @@ DESCRIPTOR = Descriptor(
     figures=figures,
     phrases={
         "retire-machine": ("{it} retiring", "when {it} is empty"),
+        "taint-node": ("{it} being tainted", "when {it} has its taints"),
     },
     request="a change",
     key_kind="machine",
