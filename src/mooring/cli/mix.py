@@ -29,7 +29,7 @@ app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes w
 @app.command
 def target(
     *,
-    kind: Annotated[str, Parameter(help="Deployment or StatefulSet.")],
+    kind: Annotated[str, Parameter(help="Deployment, StatefulSet, Rollout or CloneSet.")],
     replicas: Annotated[Whole, Parameter(help="How many replicas.")],
     mode: Annotated[str | None, Parameter(help="The mode; without it, the default of the kind.")] = None,
     custom: Annotated[str | None, Parameter(help="With mode custom: 3, 30% or 30pct.")] = None,
@@ -119,7 +119,9 @@ def policies(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Outp
 
 @app.command
 def explain(
-    workload: Annotated[str, Parameter(help="NAME, NAMESPACE/NAME, Deployment/NAME or StatefulSet/NAME.")],
+    workload: Annotated[
+        str, Parameter(help="NAME, NAMESPACE/NAME or KIND/NAME; KIND is Deployment, StatefulSet, Rollout or CloneSet.")
+    ],
     *,
     namespace: ObjectNamespace = "",
     reach: Reach = HERE,
@@ -145,6 +147,8 @@ def explain(
 
 def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     """What Mooring knows of it; of a bare name, whichever kind there is."""
+    if workload.lower().startswith(("job/", "cronjob/", "jobs/", "cronjobs/")):
+        raise UserError(f"{workload}: mix leaves Jobs alone; their pods stay where kube-scheduler put them")
     if (first := workload.partition("/"))[1] and not kind_of(first[0]) and not namespace:
         workload, namespace = first[2], first[0]  # NAMESPACE/NAME, as the page and `why` write it
     kinds, name = workload_typed(workload)

@@ -105,7 +105,7 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
     )
     pods = "r.resources.all(x, x == 'pods') && r.operations.all(x, x == 'CREATE')"
     workloads = (
-        "r.resources.all(x, x in ['deployments', 'statefulsets']) || "
+        "r.resources.all(x, x in ['deployments', 'statefulsets', 'rollouts', 'clonesets']) || "
         "(r.resources.all(x, x == 'pods/eviction') && r.operations.all(x, x == 'CREATE'))"
     )
     asked = f"w.rules.all(r, request.resource.resource == '{HOOKS[0]}' ? ({pods}) : ({workloads}))"

@@ -36,6 +36,8 @@ CORE_RIGHTS: Final[tuple[Right, ...]] = (
     Right("pingcap.com", "tidbclusters", _READ),
     Right("karpenter.sh", "nodeclaims", _READ),
     Right("lifecycle.k8s.io", "evictions", _READ),
+    Right("argoproj.io", "rollouts", _READ),
+    Right("apps.kruise.io", "clonesets", _READ),
     Right("", "namespaces", ("get",), own=True),
     Right("", "configmaps", _READ, own=True),
     Right("coordination.k8s.io", "leases", ("get", "create", "update"), own=True),

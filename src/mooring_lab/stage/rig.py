@@ -24,7 +24,7 @@ from mooring.clients.ports import Json, PlacementDriver
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
-from mooring.process.admission.configurations import OWNED_PODS, SPEAKING_WORKLOADS, WebhookAddress, others
+from mooring.process.admission.configurations import OWNED, OWNED_PODS, SPEAKING_WORKLOADS, WebhookAddress, others
 from mooring.process.assemble import capabilities
 from mooring.process.replica import Replica
 from mooring.process.settings.config import Config
@@ -37,9 +37,6 @@ from mooring_lab.stage.gate import Gate, GatedClock, GatedPd, gated_api, gated_l
 
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The sandbox's way to our webhook: the Service's address, answered in process by a replica that is alive.
-
-
-_OWNED = ("pod-template-hash", "statefulset.kubernetes.io/pod-name")
 
 
 def serve(admission: Admission, address: WebhookAddress, replicas: Callable[[], Sequence[Replica]]) -> None:
@@ -70,7 +67,7 @@ def serve(admission: Admission, address: WebhookAddress, replicas: Callable[[], 
         url = address.url.rstrip("/") + path if address.url else _service_url(address, path)
         admission.serve(url, answer(path))
     admission.condition(others(address.namespace), lambda _: True)  # no replica has that account here
-    admission.condition(OWNED_PODS, lambda request: any(key in _labels(request["object"]) for key in _OWNED))
+    admission.condition(OWNED_PODS, lambda request: any(key in _labels(request["object"]) for key in OWNED))
     admission.condition(
         SPEAKING_WORKLOADS,
         lambda request: any(_speaks(request[side]) for side in ("object", "oldObject") if request.get(side)),

@@ -31,7 +31,7 @@ from mooring.capabilities.drain.signals import ends_at
 from mooring.core.model.cluster import Key, Pod, PodEviction, Workload
 from mooring.core.model.decision import RUNNING, OperatorRecord, Verdict
 from mooring.core.model.events import Change, EvictionAsked, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import POD_OWNERS, Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import Store
@@ -214,7 +214,7 @@ def workload_of(pod: Pod, world: WorldRead) -> Workload | None:
 
 
 def guard_of(pod: Pod, world: WorldRead, policy: DrainPolicy) -> Guard:
-    if pod.is_mirror or (pod.owner is not None and pod.owner.kind not in {Kind.REPLICA_SET, Kind.STATEFUL_SET}):
+    if pod.is_mirror or (pod.owner is not None and pod.owner.kind not in {Kind.REPLICA_SET, *POD_OWNERS}):
         return Guard.NONE
     if led_set(pod, world) is not None and world.is_on("handoff"):
         return Guard.LEADERS

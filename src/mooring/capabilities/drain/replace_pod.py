@@ -122,7 +122,7 @@ def mark_for(op: Operator, pod: Pod, now: float, way: str) -> Mark:
     before = {"workload": how.workload, "workloadUID": how.workload_uid} if how.workload else {}
     before["class"] = how.node_class
     if way == DETACH:
-        before |= before_detach(pod)
+        before |= before_detach(pod, how.workload.partition("/")[0])
     if len(op.phases) == 1 and not any(t.startswith("workload/") for t in op.cost):
         before["room"] = "none"
     return Mark(

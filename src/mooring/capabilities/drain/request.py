@@ -22,11 +22,13 @@ import msgspec
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.descriptor import Leftover
 from mooring.core.model.instructions import DeletePod, Patch
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.model.marks import LEAVING, Mark, leaving, read_mark, write_mark
 from mooring.core.world.read import WorldRead
 
 HASH: Final = "pod-template-hash"
+#: What Argo Rollouts writes instead.
+_ROLLOUTS_HASH: Final = "rollouts-pod-template-hash"
 #: On a pod that Mix placed: the class of nodes that it counts for.
 AFFINITY: Final = "vacant.io/affinity"
 DETACH: Final = "detach"
@@ -35,7 +37,6 @@ RECREATE: Final = "Recreate"
 #: The step of a mark that asks another capability (handoff) to take the pod away.
 ASKED: Final = "request"
 _AWAY: Final = "-leaving"
-_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 # ── Read ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -49,16 +50,21 @@ def request_of(pod: Pod, *sources: str) -> Mark | None:
 
 def is_detached(pod: Pod) -> bool:
     """By us: its label says so, and its mark says what it was before."""
-    label = pod.labels.get(HASH, "")
-    mark = leaving(pod) if label.endswith(_AWAY) else None
-    return mark is not None and mark.before.get(HASH) == label.removesuffix(_AWAY) and "workload" in mark.before
+    labels = pod.labels
+    if not labels.get(HASH, "").endswith(_AWAY) and not labels.get(_ROLLOUTS_HASH, "").endswith(_AWAY):
+        return False
+    mark = leaving(pod)
+    if mark is None or "workload" not in mark.before:
+        return False
+    key = _hash_key(mark)
+    return key in mark.before and labels.get(key, "") == f"{mark.before[key]}{_AWAY}"
 
 
 def workload_named(text: str, world: WorldRead) -> Workload | None:
     """By "Deployment/shop/web"."""
     kind, _, rest = text.partition("/")
     namespace, _, name = rest.partition("/")
-    return world.workload(Kind(kind), Key(namespace, name)) if kind in _WORKLOADS else None
+    return world.workload(Kind(kind), Key(namespace, name)) if kind in WORKLOADS else None
 
 
 def workload_behind(pod: Pod, world: WorldRead) -> Workload | None:
@@ -116,7 +122,8 @@ def withdraw(pod: Pod, why: str) -> Patch:
     mark = request_of(pod)
     metadata: dict[str, Any] = {"annotations": {LEAVING: None}}
     if mark is not None and is_detached(pod):
-        metadata = attach_metadata(mark.before)
+        key = _hash_key(mark)
+        metadata["labels"] = {key: mark.before[key]}
     return _patch(pod, metadata, why)
 
 
@@ -124,27 +131,33 @@ def can_detach(pod: Pod, workload: Workload) -> bool:
     """A StatefulSet's pod keeps its name, so its replacement cannot run beside it; and the strategy Recreate says that
     two pods of a Deployment must not run side by side."""
     owned = pod.owner is not None and pod.owner.kind == Kind.REPLICA_SET
-    return owned and HASH in pod.labels and workload.strategy != RECREATE
+    return owned and hash_label(workload.kind) in pod.labels and workload.strategy != RECREATE
 
 
-def before_detach(pod: Pod) -> dict[str, str]:
+def hash_label(kind: str) -> str:
+    """By which a ReplicaSet of this kind of workload knows its pods."""
+    return _ROLLOUTS_HASH if kind == Kind.ROLLOUT else HASH
+
+
+def _hash_key(mark: Mark) -> str:
+    return hash_label(mark.before["workload"].partition("/")[0])
+
+
+def before_detach(pod: Pod, kind: str) -> dict[str, str]:
     assert pod.owner is not None
-    return {HASH: pod.labels[HASH], "replicaSet": pod.owner.name, "replicaSetUID": pod.owner.uid}
+    key = hash_label(kind)
+    return {key: pod.labels[key], "replicaSet": pod.owner.name, "replicaSetUID": pod.owner.uid}
 
 
 def detach(pod: Pod, mark: Mark) -> Patch:
     """Mark and detach in one write: there is no moment in which only one of them holds."""
     metadata: dict[str, Any] = {
-        "labels": {HASH: f"{pod.labels[HASH]}{_AWAY}"},
+        "labels": {_hash_key(mark): f"{pod.labels[_hash_key(mark)]}{_AWAY}"},
         # If the owner reference stayed, the controller would remove it itself, with one more write per pod.
         "ownerReferences": None,
         "annotations": {LEAVING: write_mark(mark)},
     }
     return _patch(pod, metadata, f"detached from {mark.before['replicaSet']}, so that its replacement comes first")
-
-
-def attach_metadata(before: Mapping[str, str]) -> dict[str, Any]:
-    return {"labels": {HASH: before[HASH]}, "annotations": {LEAVING: None}}
 
 
 def _patch(pod: Pod, metadata: Mapping[str, Any], why: str) -> Patch:

@@ -42,7 +42,7 @@ from mooring.capabilities.mix.worth import Worth
 from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet, Workload
 from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, ReadBack, Recovered
 from mooring.core.model.events import Change, OperatorChanged, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
@@ -96,7 +96,7 @@ class Mix:
                 assert old is None or isinstance(old, Node)
                 assert new is None or isinstance(new, Node)
                 return self._node_touched(key.name, old, new, world)
-            case Change(kind=Kind.DEPLOYMENT | Kind.STATEFUL_SET, old=old, new=new):
+            case Change(kind=kind, old=old, new=new) if kind in WORKLOADS:
                 assert old is None or isinstance(old, Workload)
                 assert new is None or isinstance(new, Workload)
                 return _workload_touched(old, new, self.policy)

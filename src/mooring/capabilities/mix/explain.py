@@ -304,6 +304,8 @@ def lines(mix: "Mix", subject: str, world: WorldRead, queue: QueueRead, now: flo
     elif kind == "pod" and len(parts) == 2:
         pod = world.pod(Key(parts[0], parts[1]))
         workload = world.workload_of(pod) if pod is not None else None
+        if pod is not None and pod.owner is not None and pod.owner.kind == "Job":
+            yield Line("why there", "it belongs to a Job: mix leaves Jobs alone, also on an interrupted node")
         if pod is None or workload is None:
             return
         management = mix.policy.management_of(workload, mix.left_out)

@@ -1,4 +1,4 @@
-"""What a workload says about itself, read from the labels of the Deployment or StatefulSet (never of its pods).
+"""What a workload says about itself, read from its own labels (never from those of its pods).
 
     vacant.io/optimize-scheduling                        true | false, absent means false
     vacant.io/optimize-scheduling-mode                   all-in-on-demand | all-in-spot | majority-in-on-demand | custom
@@ -21,7 +21,7 @@ import msgspec
 from mooring.capabilities.drain import request
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
 from mooring.core.model.cluster import Pod, Workload
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS
 
 # ── on workloads ──────────────────────────────────────────────────────────────────────────────────────────────────
 ENABLED: Final = "vacant.io/optimize-scheduling"
@@ -151,8 +151,8 @@ def _share_of(shares: tuple[str | None, str | None], problems: list[str]) -> Sha
 
 def target_asked(kind: str, mode: str | None, custom: str | None) -> Target | str:
     """What the flags of `mooring mix target` ask for; a sentence: what is wrong with them."""
-    if kind not in {Kind.DEPLOYMENT, Kind.STATEFUL_SET}:
-        return f"--kind {kind}: it must be Deployment or StatefulSet"
+    if kind not in WORKLOADS:
+        return f"--kind {kind}: it must be one of {', '.join(WORKLOADS)}"
     if mode is not None and mode not in MODES:
         return f"--mode {mode}: it must be one of {', '.join(MODES)}"
     if mode == Mode.CUSTOM and custom is None:

@@ -23,7 +23,7 @@ from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Sh
 from mooring.capabilities.mix.worth import Prices
 from mooring.core.model.capacity import ANY, CapacityLabel, CapacityRules
 from mooring.core.model.cluster import Toleration, Workload
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS
 
 #: The sources of Mix's operators and marks.
 SOURCES: Final = frozenset({"mix", "spot"})
@@ -49,7 +49,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     namespaces: tuple[str, ...] = ()
     #: Labels of the workload, all of them (`key=value`). Not given: any.
     labels: tuple[str, ...] = ()
-    #: Deployment or StatefulSet; "": both.
+    #: Deployment, StatefulSet, Rollout or CloneSet; "": all.
     kind: str = ""
     #: What they want: a mode, or `custom:2`, `custom:30%`. Not given: the default of their kind.
     mode: str = ""
@@ -63,8 +63,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         wrong = [label for label in self.labels if not all(label.partition("=")[::2])]
         if wrong:
             raise ValueError(f"{where} has label {wrong[0]!r}; write key=value, e.g. tier=front")
-        if self.kind not in {"", Kind.DEPLOYMENT, Kind.STATEFUL_SET}:
-            raise ValueError(f"{where} has kind {self.kind!r}; it must be Deployment or StatefulSet")
+        if self.kind not in {"", *WORKLOADS}:
+            raise ValueError(f"{where} has kind {self.kind!r}; it must be one of {', '.join(WORKLOADS)}")
         if self.mode:
             _target(self.mode, f"{where} mode")
 

@@ -23,7 +23,7 @@ from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, slot_of
 from mooring.capabilities.mix.targets import Target
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import Node, Owner, Pod, Workload
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import POD_OWNERS, RESOURCES, Kind
 from mooring.core.world.read import WorldRead
 
 #: No owner has more: a slot beyond it is a typing mistake, not a replica.
@@ -69,29 +69,40 @@ class NotSeen(msgspec.Struct, frozen=True, gc=False):
 
 
 NOT_OURS: Final = NotOurs()
+#: The workloads that have ReplicaSets.
+_ABOVE: Final = frozenset({Kind.DEPLOYMENT, Kind.ROLLOUT})
+_BUILT_IN: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 
 def managing(owner: Owner | None, world: WorldRead) -> Managing | NotOurs | NotSeen:
     """By uid, never by name: delete and recreate under the same name is common."""
-    if owner is None or not owner.api_version.startswith("apps/"):
+    if owner is None:
         return NOT_OURS
-    if owner.kind == Kind.STATEFUL_SET:
-        found = world.workload_by_uid(owner.uid)
-        if found is None:
-            return NotSeen(f"StatefulSet {owner.name}")
-        return Managing(owner.uid, found, found.replicas)
-    if owner.kind != Kind.REPLICA_SET:
-        return NOT_OURS
+    if owner.kind != Kind.REPLICA_SET or not owner.api_version.startswith("apps/"):
+        found = _workload_above(owner, world, POD_OWNERS)
+        return found if not isinstance(found, Workload) else Managing(owner.uid, found, _most(found))
     replica_set = world.replica_set(owner.uid)
     if replica_set is None:
         return NotSeen(f"ReplicaSet {owner.name}")
-    above = replica_set.owner
-    if above is None or above.kind != Kind.DEPLOYMENT or not above.api_version.startswith("apps/"):
+    found = _workload_above(replica_set.owner, world, _ABOVE)
+    return found if not isinstance(found, Workload) else Managing(owner.uid, found, replica_set.replicas)
+
+
+def _workload_above(owner: Owner | None, world: WorldRead, kinds: frozenset[Kind]) -> Workload | NotOurs | NotSeen:
+    """Of these kinds, in their own API group: others have kinds of the same name."""
+    kind = next((kind for kind in kinds if owner is not None and kind == owner.kind), None)
+    if owner is None or kind is None or not owner.api_version.startswith(f"{RESOURCES[kind].group}/"):
         return NOT_OURS
-    found = world.workload_by_uid(above.uid)
-    if found is None:
-        return NotSeen(f"Deployment {above.name}")
-    return Managing(owner.uid, found, replica_set.replicas)
+    found = world.workload_by_uid(owner.uid)
+    if found is not None:
+        return found
+    return NotSeen(f"{kind} {owner.name}") if kind in _BUILT_IN or world.synced(kind) else NOT_OURS
+
+
+def _most(workload: Workload) -> int:
+    """A CloneSet that is rolled out has pods of both revisions, and its surge."""
+    rolls = workload.current_revision != workload.update_revision and workload.kind == Kind.CLONE_SET
+    return workload.replicas + (workload.max_surge if rolls else 0)
 
 
 def ordinal_of(name: str) -> int | None:

@@ -24,6 +24,8 @@ KEPT: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.NODE: (*_OURS, "cke.cybozu.com/", "sabakan.cke.cybozu.com/"),
     Kind.DEPLOYMENT: _OURS,
     Kind.STATEFUL_SET: _OURS,
+    Kind.ROLLOUT: _OURS,
+    Kind.CLONE_SET: _OURS,
     # The middle three for `delete-slots`: which members an advanced StatefulSet leaves out.
     Kind.TIDB_CLUSTER: (
         *_OURS,

@@ -258,9 +258,14 @@ class RollingUpdateSpec(Wire, frozen=True):
     max_unavailable: Amount = None
 
 
-class Strategy(Wire, frozen=True):
+class Strategy(RollingUpdateSpec, frozen=True):
+    """The figures of a CloneSet are its own, those of a Rollout its canary's or its blue-green's."""
+
     type: str | None = None
     rolling_update: RollingUpdateSpec | None = None
+    canary: RollingUpdateSpec | None = None
+    blue_green: RollingUpdateSpec | None = None
+    paused: bool | None = None
 
 
 class Ordinals(Wire, frozen=True):
@@ -283,7 +288,8 @@ class WorkloadCondition(WireCondition, frozen=True):
 
 
 class WorkloadStatus(Wire, frozen=True):
-    observed_generation: int | None = None
+    #: A Rollout writes it as text.
+    observed_generation: int | str | None = None
     replicas: int | None = None
     ready_replicas: int | None = None
     available_replicas: int | None = None

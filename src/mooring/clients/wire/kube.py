@@ -67,6 +67,8 @@ _FORMS: Final[dict[Kind, _Form]] = {
     Kind.EVICTION: _form(WireEviction, objects.eviction),
     Kind.DEPLOYMENT: _form(WireWorkload, objects.deployment),
     Kind.STATEFUL_SET: _form(WireWorkload, objects.stateful_set),
+    Kind.ROLLOUT: _form(WireWorkload, objects.rollout),
+    Kind.CLONE_SET: _form(WireWorkload, objects.clone_set),
     Kind.REPLICA_SET: _form(WireWorkload, objects.replica_set),
     Kind.PDB: _form(WirePdb, objects.pdb),
     Kind.PV: _form(WireVolume, objects.volume),

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from mooring.clients.wire import sharing
 from mooring.clients.wire.annotations import REVISION, kept
 from mooring.clients.wire.fields import (
@@ -9,6 +11,7 @@ from mooring.clients.wire.fields import (
     EvictionResponder,
     EvictionStatus,
     NodeAmounts,
+    RollingUpdateSpec,
     Strategy,
     WireClaim,
     WireConfigMap,
@@ -126,13 +129,34 @@ def stateful_set(wire: WireWorkload) -> Workload:
     return _workload(Kind.STATEFUL_SET, wire)
 
 
+def rollout(wire: WireWorkload) -> Workload:
+    """Of Argo Rollouts: a Deployment with another way to roll out."""
+    strategy = wire.spec.strategy or Strategy()
+    rolling = strategy.canary or strategy.blue_green or RollingUpdateSpec()
+    if strategy.blue_green is not None:  # a second set beside the first, and no surge of the first
+        rolling = RollingUpdateSpec(max_surge=0, max_unavailable=rolling.max_unavailable or 0)
+    spec = msgspec.structs.replace(wire.spec, strategy=Strategy(rolling_update=rolling))
+    return _workload(Kind.ROLLOUT, msgspec.structs.replace(wire, spec=spec))
+
+
+def clone_set(wire: WireWorkload) -> Workload:
+    """Of OpenKruise: it owns its pods itself, and names them as a ReplicaSet does."""
+    update = wire.spec.update_strategy or Strategy()
+    rolling = RollingUpdateSpec(
+        max_surge=0 if update.max_surge is None else update.max_surge,
+        max_unavailable="20%" if update.max_unavailable is None else update.max_unavailable,
+    )
+    spec = msgspec.structs.replace(wire.spec, strategy=Strategy(rolling_update=rolling), paused=update.paused)
+    return _workload(Kind.CLONE_SET, msgspec.structs.replace(wire, spec=spec))
+
+
 def _workload(kind: Kind, wire: WireWorkload) -> Workload:
     meta, spec = wire.metadata, wire.spec
     status = wire.status or WorkloadStatus()
     replicas = 1 if spec.replicas is None else spec.replicas
-    deployment = kind is Kind.DEPLOYMENT
-    strategy = (spec.strategy if deployment else spec.update_strategy) or Strategy()
-    surge, unavailable = _limits(strategy, replicas) if deployment else (0, _stateful_unavailable(strategy, replicas))
+    stateful = kind is Kind.STATEFUL_SET
+    strategy = (spec.update_strategy if stateful else spec.strategy) or Strategy()
+    surge, unavailable = (0, _stateful_unavailable(strategy, replicas)) if stateful else _limits(strategy, replicas)
     return Workload(
         kind=kind.value,
         namespace=sharing.text(meta.namespace or ""),
@@ -143,7 +167,7 @@ def _workload(kind: Kind, wire: WireWorkload) -> Workload:
         annotations=sharing.labels(kept(kind, meta.annotations)),
         replicas=replicas,
         generation=meta.generation or 0,
-        observed_generation=status.observed_generation or 0,
+        observed_generation=_observed(status.observed_generation, meta.generation or 0),
         ready_replicas=status.ready_replicas or 0,
         available_replicas=status.available_replicas or 0,
         updated_replicas=status.updated_replicas or 0,
@@ -163,6 +187,13 @@ def _workload(kind: Kind, wire: WireWorkload) -> Workload:
         deletion_at=epoch(meta.deletion_timestamp),
         owner=controller(meta),
     )
+
+
+def _observed(observed: int | str | None, generation: int) -> int:
+    """Before its release 1.0 Argo wrote a hash, which says nothing: then it counts as seen."""
+    if isinstance(observed, str):
+        return int(observed) if observed.isascii() and observed.isdigit() and len(observed) < 19 else generation
+    return observed or 0
 
 
 def _failure(status: WorkloadStatus) -> str:

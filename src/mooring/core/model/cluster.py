@@ -239,7 +239,7 @@ class PodEviction(Namespaced, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True, gc=False):
-    """A Deployment or StatefulSet, as far as its spread and its health matter."""
+    """A Deployment, StatefulSet, Rollout or CloneSet, as far as its spread and its health matter."""
 
     kind: str
     namespace: str

@@ -13,6 +13,9 @@ class Kind(StrEnum):
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
     DAEMON_SET = "DaemonSet"
+    #: Of Argo Rollouts and OpenKruise, where they are installed.
+    ROLLOUT = "Rollout"
+    CLONE_SET = "CloneSet"
     PDB = "PodDisruptionBudget"
     PV = "PersistentVolume"
     PVC = "PersistentVolumeClaim"
@@ -63,6 +66,8 @@ RESOURCES: Final[dict[Kind, Resource]] = {
     Kind.DEPLOYMENT: Resource("apps", "v1", "deployments"),
     Kind.STATEFUL_SET: Resource("apps", "v1", "statefulsets"),
     Kind.DAEMON_SET: Resource("apps", "v1", "daemonsets"),
+    Kind.ROLLOUT: Resource("argoproj.io", "v1alpha1", "rollouts"),
+    Kind.CLONE_SET: Resource("apps.kruise.io", "v1alpha1", "clonesets"),
     Kind.PDB: Resource("policy", "v1", "poddisruptionbudgets"),
     Kind.PV: Resource("", "v1", "persistentvolumes", namespaced=False),
     Kind.PVC: Resource("", "v1", "persistentvolumeclaims"),
@@ -86,3 +91,7 @@ RESOURCES: Final[dict[Kind, Resource]] = {
         "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
     ),
 }
+
+#: The kinds that count replicas; of those, the ones that own their pods without a ReplicaSet in between.
+WORKLOADS: Final = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.ROLLOUT, Kind.CLONE_SET)
+POD_OWNERS: Final = frozenset({Kind.STATEFUL_SET, Kind.CLONE_SET})

@@ -64,7 +64,7 @@ class WorldRead(Protocol):
         ...
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
-        """Pods of a StatefulSet, or of all ReplicaSets of a Deployment. By uid: a namesake's pods are not its own."""
+        """Those that it owns, or that its ReplicaSets do. By uid: a namesake's pods are not its own."""
         ...
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
@@ -102,7 +102,8 @@ class WorldRead(Protocol):
     def workload_by_uid(self, uid: str) -> Workload | None: ...
 
     def workload_of(self, pod: Pod) -> Workload | None:
-        """The Deployment or StatefulSet behind a pod. None for bare pods, Jobs, DaemonSets, lone ReplicaSets."""
+        """The Deployment, StatefulSet, Rollout or CloneSet behind a pod. None for bare pods, Jobs, DaemonSets, lone
+        ReplicaSets."""
         ...
 
     def replica_set(self, uid: str) -> ReplicaSet | None: ...

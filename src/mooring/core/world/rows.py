@@ -3,7 +3,7 @@
 from typing import Any
 
 from mooring.core.model.cluster import Claim, ConfigMap, Node, Pdb, Pod, PodEviction, ReplicaSet, Volume, Workload
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.table import Table
 
@@ -26,6 +26,8 @@ class Rows:
             Kind.NODE: self.nodes,
             Kind.DEPLOYMENT: self.deployments,
             Kind.STATEFUL_SET: self.stateful_sets,
+            Kind.ROLLOUT: Table(),
+            Kind.CLONE_SET: Table(),
             Kind.REPLICA_SET: self.replica_sets,
             Kind.PDB: self.pdbs,
             Kind.PV: self.volumes,
@@ -34,3 +36,4 @@ class Rows:
             Kind.TIDB_CLUSTER: self.tidb_clusters,
             Kind.EVICTION: self.evictions,
         }
+        self.workloads: dict[str, Table[Workload]] = {kind.value: self.by_kind[kind] for kind in WORKLOADS}

@@ -11,7 +11,7 @@ from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
 from mooring.core.model.decision import Verdict
 from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import POD_OWNERS, Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.check import differences
@@ -206,12 +206,12 @@ class World:
 
     def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
         pods = self._rows.pods.rows(self._pod_indexes.by_owner.of(uid))
-        owner = self._rows.replica_sets.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)
+        owner = self._rows.replica_sets.by_uid(uid) or self.workload_by_uid(uid)
         return pods if owner is None else within(owner.namespace, pods)
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         by_owner = self._pod_indexes.by_owner
-        if workload.kind == Kind.STATEFUL_SET:
+        if workload.kind in POD_OWNERS:
             return within(workload.namespace, self._rows.pods.rows(by_owner.of(workload.uid)))
         sets = self._replica_set_indexes.by_deployment.of(workload.uid)
         pods = self._rows.pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
@@ -252,28 +252,29 @@ class World:
     # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def workloads(self) -> Iterable[Workload]:
-        yield from self._rows.deployments
-        yield from self._rows.stateful_sets
+        for rows in self._rows.workloads.values():
+            yield from rows
 
     def workload(self, kind: Kind, key: Key) -> Workload | None:
-        if kind == Kind.DEPLOYMENT:
-            return self._rows.deployments.get(key)
-        return self._rows.stateful_sets.get(key) if kind == Kind.STATEFUL_SET else None
+        rows = self._rows.workloads.get(kind)
+        return None if rows is None else rows.get(key)
 
     def workload_by_uid(self, uid: str) -> Workload | None:
-        return self._rows.deployments.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)
+        return next((found for rows in self._rows.workloads.values() if (found := rows.by_uid(uid)) is not None), None)
 
     def workload_of(self, pod: Pod) -> Workload | None:
         owner = pod.owner
         if owner is None:
             return None
-        if owner.kind == Kind.STATEFUL_SET:
-            found = self._rows.stateful_sets.by_uid(owner.uid)
-        elif owner.kind == Kind.REPLICA_SET:
+        if owner.kind == Kind.REPLICA_SET:
             replica_set = self._rows.replica_sets.by_uid(owner.uid)
             if replica_set is None or replica_set.owner is None or replica_set.namespace != pod.namespace:
                 return None
-            found = self._rows.deployments.by_uid(replica_set.owner.uid)
+            above = replica_set.owner
+            rows = self._rows.workloads.get(above.kind) if above.kind not in POD_OWNERS else None
+            found = None if rows is None else rows.by_uid(above.uid)
+        elif owner.kind in POD_OWNERS:
+            found = self._rows.workloads[owner.kind].by_uid(owner.uid)
         else:
             return None
         return found if found is not None and found.namespace == pod.namespace else None

@@ -25,10 +25,15 @@ LABELS: Final = {"app.kubernetes.io/name": "mooring", "app.kubernetes.io/managed
 TIMEOUT_S: Final = 2
 #: Looks at a configuration that others write too, before the next round has its turn.
 TRIES: Final = 3
-#: Pods of a ReplicaSet of a Deployment, or of a StatefulSet. By labels: of metadata, CEL promises little more.
+#: Pods of a ReplicaSet, a StatefulSet or a CloneSet. By labels: of metadata, CEL promises little more.
+OWNED: Final = (
+    "pod-template-hash",
+    "statefulset.kubernetes.io/pod-name",
+    "rollouts-pod-template-hash",
+    "apps.kruise.io/cloneset-instance-id",
+)
 OWNED_PODS: Final = (
-    "has(object.metadata.labels) && ('pod-template-hash' in object.metadata.labels || "
-    "'statefulset.kubernetes.io/pod-name' in object.metadata.labels)"
+    f"has(object.metadata.labels) && ({' || '.join(f'{key!r} in object.metadata.labels' for key in OWNED)})"
 )
 #: Workloads that have settings for Mix, or had them before this change.
 SPEAKING_WORKLOADS: Final = " || ".join(
@@ -104,7 +109,13 @@ def configurations(
     workloads = shared | {
         "name": "workloads.mooring.dev",
         "clientConfig": address.client_config("/admit/workloads", ca_bundle),
-        "rules": [_rule("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"])],
+        "rules": [
+            _rule("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"]),
+            *[
+                _rule(RESOURCES[kind].group, [RESOURCES[kind].plural], ["CREATE", "UPDATE"], RESOURCES[kind].version)
+                for kind in (Kind.ROLLOUT, Kind.CLONE_SET)
+            ],
+        ],
         "matchConditions": [{"name": "speaks-to-mix", "expression": SPEAKING_WORKLOADS}],
         "sideEffects": "None",
     }
@@ -137,10 +148,10 @@ def configurations(
     }
 
 
-def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
+def _rule(group: str, resources: list[str], operations: list[str], version: str = "v1") -> Json:
     return {
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [version],
         "resources": resources,
         "operations": operations,
         "scope": "Namespaced",

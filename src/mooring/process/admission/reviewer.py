@@ -266,7 +266,7 @@ class Reviewer:
     # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def workloads(self, body: bytes) -> bytes:
-        """Judge a Deployment or StatefulSet. Fails open. BadReviewError: not something that could be answered."""
+        """Judge a workload. Fails open. BadReviewError: not something that could be answered."""
         request = workload_request(body)
         try:
             if request.object is None or request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:

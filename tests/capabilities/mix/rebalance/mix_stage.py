@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.model.kinds import WORKLOADS
 from mooring.process.settings.config import Config
 from mooring_lab.stage.rig import Rig
 from mooring_lab.stage.scenarios.mix import NAMESPACE, admitting, switched_on
@@ -38,7 +39,7 @@ class Stage:
         """True of every scenario: no replica fell over, and nothing of the user's was written (M3, M9)."""
         for one in self.rig.replicas.values():
             assert not one.task.done(), f"{one.replica.identity} ended: {one.task}"
-        theirs = {w for w in self.rig.writes if w.split()[1] in {"Deployment", "StatefulSet", "ReplicaSet"}}
+        theirs = {w for w in self.rig.writes if w.split()[1] in {*WORKLOADS, "ReplicaSet"}}
         assert not theirs
 
     async def begin(self) -> None:

@@ -17,7 +17,7 @@ from mooring.capabilities.mix.slots import SlotLedger, SlotPlace, class_changed
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.events import Change, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.world.read import WorldRead
 
 #: A ledger that was not used for this long is built again when it is needed again.
@@ -45,7 +45,7 @@ def _not_recorded(_: BookWrite) -> None:
 
 class SlotBook:
     write_class = BookWrite
-    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET})
+    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, *WORKLOADS})
 
     def __init__(self, policy: MixPolicy | None = None) -> None:
         self.policy = policy or MixPolicy()

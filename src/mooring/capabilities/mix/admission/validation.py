@@ -1,4 +1,4 @@
-"""Errors and warnings for the user who creates or changes a Deployment or StatefulSet.
+"""Errors and warnings for the user who creates or changes a workload.
 
 Refused, with every problem at once and what would be right, is only what the person has just written. A workload that
 was wrong before (it was created unchecked) may still be changed elsewhere, scaled and deleted: it gets a
@@ -24,7 +24,7 @@ from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import NO_LABELS
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import POD_OWNERS
 
 _KNOWN: Final = (ENABLED, MODE, CUSTOM)
 
@@ -95,8 +95,8 @@ def _about(draft: WorkloadDraft, management: Managed) -> list[str]:
     rebalance = draft.annotations.get(REBALANCE)
     if rebalance is not None and rebalance != "fast":
         warnings.append(f"annotation {REBALANCE} is {rebalance!r} and ignored; the only value is fast")
-    elif rebalance is not None and draft.kind == Kind.STATEFUL_SET:
-        warnings.append(f"annotation {REBALANCE} is ignored on a StatefulSet: its pods move one by one")
+    elif rebalance is not None and draft.kind in POD_OWNERS:
+        warnings.append(f"annotation {REBALANCE} is ignored on a {draft.kind}: its pods move one by one")
     elif rebalance is not None and draft.strategy == RECREATE:
         warnings.append(f"annotation {REBALANCE} is ignored with strategy {RECREATE}: no two pods run side by side")
     return warnings

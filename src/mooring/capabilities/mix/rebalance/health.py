@@ -14,12 +14,11 @@ from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.core.model.decision import Fact
 from mooring.core.model.events import Change, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import POD_OWNERS, WORKLOADS, Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
-_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ON_DEMAND: Final = NodeClass.ON_DEMAND
 _SPOT: Final = NodeClass.SPOT
@@ -136,7 +135,7 @@ class Healths:
     every move, and nine times out of ten nothing of the workload has changed since. It is no state: a fresh look gives
     the same, so none is kept."""
 
-    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, *_WORKLOADS})
+    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, *WORKLOADS})
 
     def __init__(self) -> None:
         self._last: dict[str, Health] = {}
@@ -184,19 +183,20 @@ def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
         return "is being deleted"
     if workload.observed_generation < workload.generation:
         return "was just changed and its controller has not looked at it yet"
-    if workload.kind == Kind.STATEFUL_SET:
+    if workload.paused:
+        return "is paused"
+    if workload.kind in POD_OWNERS:
         if workload.update_revision and workload.current_revision not in {"", workload.update_revision}:
             return "has a rollout in progress"
         return ""
-    if workload.paused:
-        return "is paused"
     wanted = {rs.uid for rs in world.replica_sets_of(workload.uid) if rs.replicas > 0}
     return "has a rollout in progress" if len(owners | wanted) > 1 else ""
 
 
 def is_fast(workload: Workload) -> bool:
-    """The quicker way is asked for by annotation, and only a Deployment can surge, unless its strategy forbids it."""
-    surges = workload.kind == Kind.DEPLOYMENT and workload.strategy != RECREATE
+    """The quicker way is asked for by annotation, and only a Deployment or Rollout can surge, unless its strategy
+    forbids it."""
+    surges = workload.kind not in POD_OWNERS and workload.strategy != RECREATE
     return surges and workload.annotations.get(REBALANCE) == "fast"
 
 

@@ -51,6 +51,8 @@ CLASSES: Final[Mapping[Kind, type]] = {
     Kind.NODE: Node,
     Kind.DEPLOYMENT: Workload,
     Kind.STATEFUL_SET: Workload,
+    Kind.ROLLOUT: Workload,
+    Kind.CLONE_SET: Workload,
     Kind.REPLICA_SET: ReplicaSet,
     Kind.PDB: Pdb,
     Kind.PV: Volume,

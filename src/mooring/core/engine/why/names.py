@@ -8,6 +8,7 @@ from typing import Final
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.exits import UserError
+from mooring.core.model.kinds import WORKLOADS
 from mooring.core.model.spelling import did_you_mean, near
 
 KINDS: Final = ("pod", "node", "machine", "workload", "operator", "store", "cluster", "rack")
@@ -23,6 +24,8 @@ SHORT: Final = {
     "deployment": "workload/Deployment",
     "sts": "workload/StatefulSet",
     "statefulset": "workload/StatefulSet",
+    "rollout": "workload/Rollout",
+    "cloneset": "workload/CloneSet",
 }
 
 
@@ -87,8 +90,8 @@ def workload_typed(typed: str) -> tuple[tuple[str, ...], str]:
     written, slash, name = typed.rpartition("/")
     group, _, kind = kind_of(written).partition("/")
     if not name or (slash and group != "workload"):
-        raise UserError(f"{typed}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    return ("Deployment", "StatefulSet") if not kind else (kind,), name
+        raise UserError(f"{typed}: write NAME, Deployment/NAME, StatefulSet/NAME, Rollout/NAME or CloneSet/NAME")
+    return tuple(WORKLOADS) if not kind else (kind,), name
 
 
 def namespace_of(found: list[str], kinds: tuple[str, ...], name: str) -> str:
@@ -112,7 +115,7 @@ def resolve(engine: Engine, typed: str, namespace: str = "") -> tuple[str, ...]:
     kind, slash, rest = typed.partition("/")
     if not slash:
         found = [one for k in BARE_KINDS for one in _named(engine, k, typed)]
-    elif kind == "workload" and rest.partition("/")[0] in {"Deployment", "StatefulSet"}:
+    elif kind == "workload" and rest.partition("/")[0] in WORKLOADS:
         owner, _, name = rest.partition("/")
         found = [_with_owner(one, owner) for one in _named(engine, kind, name)]
         found = [one for one in found if _exists(engine, one)]

@@ -14,13 +14,11 @@ from mooring.core.engine.why.condition import rack_of
 from mooring.core.model import subjects
 from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.events import Change, MachinesSeen, Trigger
-from mooring.core.model.kinds import Kind
+from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.operator import Operator
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.world.read import WorldRead
-
-WORKLOADS = (Kind.DEPLOYMENT, Kind.STATEFUL_SET)
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
