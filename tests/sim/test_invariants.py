@@ -10,6 +10,7 @@ from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home import verbs
 from mooring.capabilities.home.choice import HomeChoice
 from mooring.capabilities.mix import capability
+from mooring.capabilities.mix.interruption import silence
 from mooring.capabilities.mix.rebalance import diagnosis
 from mooring.capabilities.mix.rebalance.diagnosis import NOTHING_WRONG
 from mooring.capabilities.mix.targets import Mode, Target
@@ -70,6 +71,16 @@ def test_a_quorum_that_is_lost_under_a_notice_is_found(monkeypatch):
     assert kept.coverage["quorum-kept-under-notice"]
     monkeypatch.setattr(capability, "quorum_room", lambda workload: workload.replicas)
     assert broken(simulate(SPOT_SET)) == "M8 quorum under a notice"
+
+
+def test_pods_that_go_for_the_silence_of_a_whole_zone_are_found(monkeypatch):
+    """M8: half of the spot nodes are in a zone that is cut off for five minutes, and nothing is deleted there."""
+    web = App(name="web", kind="Deployment", replicas=6, mode="all-in-spot")
+    plan = plan_of(("mix",), Action(60.0, "zone-silent", 0.0, 0.9), apps=(web,))
+    plan = msgspec.structs.replace(plan, shape=msgspec.structs.replace(plan.shape, zones=2, racks=2))
+    assert broken(simulate(plan)) == ""
+    monkeypatch.setattr(silence.NodeReports, "silent", lambda self, zone, before: (0, 9))
+    assert broken(simulate(plan)) == "M8 nothing goes for the silence of a whole zone"
 
 
 def test_a_notice_lasts_beyond_its_machine_only_under_our_cordon_with_a_deadline():

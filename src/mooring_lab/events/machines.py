@@ -8,6 +8,7 @@ from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.core.model.tidb import COMPONENT
 from mooring_lab.cluster.cloud import Dialect
 from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.nodes import ZONE
 from mooring_lab.events.context import Apply, Draw, EventContext, Target
 from mooring_lab.stage.scenarios.fleet import roles_by_address
 
@@ -242,6 +243,17 @@ def nodes_silent(on: EventContext, target: Target, draw: Draw) -> str:
     return f"{len(told)} of {len(nodes)} nodes for {seconds:.0f} s" if told else ""
 
 
+def zone_silent(on: EventContext, target: Target, draw: Draw) -> str:
+    """Every node of one zone at once: they are cut off from the API server, and go on running (M8, the brake)."""
+    nodes = [(podstate.labels_of(n).get(ZONE, ""), str(n["metadata"]["name"])) for n in on.objects(Kind.NODE)]
+    zone = on.pick(sorted({zone for zone, _ in nodes if zone}), target, draw)
+    if zone is None:
+        return ""
+    seconds = draw.seconds or 30 + 300 * draw.b
+    told = [n for z, n in nodes if z == zone and node_silent(on, (n,), Draw(seconds=seconds))]
+    return f"the {len(told)} nodes of {zone} for {seconds:.0f} s" if told else ""
+
+
 def _speaks_again(on: EventContext, node: str) -> None:
     if on.stage.cluster.store.find(Kind.NODE, "", node) is not None:
         on.stage.cluster.kubelets.resume(node)
@@ -265,4 +277,5 @@ EVENTS: dict[str, Apply] = {
     "node-lost": node_lost,
     "node-silent": node_silent,
     "nodes-silent": nodes_silent,
+    "zone-silent": zone_silent,
 }

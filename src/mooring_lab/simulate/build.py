@@ -73,7 +73,8 @@ async def build(rig: Rig, shape: Shape) -> None:
         cluster.add_node(entry.ipv4[0], rack=rack, zone=f"rack{rack}", **_told("on-demand", second and number % 2 == 1))
     width = len(str(shape.spots - 1))
     for number in range(shape.spots):
-        cluster.add_node(f"s{number:0{width}d}", **_told("spot", second and number % 2 == 1))
+        zone = f"rack{number % shape.zones}" if shape.zones else None
+        cluster.add_node(f"s{number:0{width}d}", zone=zone, **_told("spot", second and number % 2 == 1))
     if shape.tainted:
         cluster.add_nodes(shape.tainted, "gpu", taints=[POOL_TAINT])
     if "fleet" in shape.features:

@@ -15,11 +15,13 @@ from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, read_mark
 from mooring.core.model.tidb import COMPONENT
+from mooring.core.model.times import moment
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
 from mooring_lab.cluster.apiserver.server import Write
 from mooring_lab.cluster.apiserver.store import ObjectStore
 from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.nodes import ZONE
 from mooring_lab.events.context import TIDB
 from mooring_lab.judge.acts import SLACK_S, Promises, key_of_pod
 from mooring_lab.judge.observer import OVERLAP_S
@@ -290,6 +292,33 @@ class Watch:
                     self.sim.hit("tikv-deleted-by-us")
                 self.promises.pod_goes(write.what, write.by, pod)
                 self.floor.pod_goes(write.what, write.by, pod)
+                self._goes_for_silence(write, pod)
+
+    def _goes_for_silence(self, write: Write, pod: Json) -> None:
+        """M8: while no node of a zone reports, the way to the API server is the likelier cause."""
+        mark, cluster = read_mark(podstate.annotations_of(pod).get(LEAVING, "")), self.sim.stage.cluster
+        node = cluster.store.find(Kind.NODE, "", podstate.node_of(pod))
+        if mark is None or mark.source != NOTICE or node is None or self.stale(write.by):
+            return
+        if node["metadata"]["name"] in cluster.cloud.notices or CORDONED_BY in podstate.annotations_of(node):
+            return  # it had notice: it was to fall silent
+        zone, start = podstate.labels_of(node).get(ZONE), cluster.timeline.now() - self.sim.now
+        nodes = [n for n in cluster.store.list(Kind.NODE) if podstate.labels_of(n).get(ZONE) == zone]
+        silent = [_silent_since(n) for n in nodes if CORDONED_BY not in podstate.annotations_of(n)]
+        if zone and len(silent) > _FEW and all(at is not None and self.known(at - start) for at in silent):
+            self.fail("M8 nothing goes for the silence of a whole zone", f"{write.what}: no node of {zone} reports")
+
+
+#: One or two silent nodes tell little about a zone.
+_FEW: Final = 2
+
+
+def _silent_since(node: Json) -> float | None:
+    """None: it reports."""
+    condition = podstate.condition(node, "Ready")
+    if condition is None or condition["status"] != "Unknown":
+        return None
+    return moment(condition.get("lastTransitionTime", "")) or 0.0
 
 
 _WRITES: Final = {

@@ -103,6 +103,13 @@ EVICTIONS: Final[dict[str, int]] = {
     "webhook-away": 1,
     "uncordon": 2,
 }
+#: In one run of four, by a stream of their own: spot nodes are in zones, and one zone is cut off, alone, with a notice
+#: of 30 s to all, or while on-demand is full.
+ZONES: Final[tuple[tuple[str, ...], ...]] = (
+    ("zone-silent",),
+    ("zone-silent", "notice-to-all"),
+    ("on-demand-closed", "zone-silent"),
+)
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,6 +163,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     quota: bool = False
     #: Labels that tell spot from on-demand: with two, every second node has Karpenter's.
     schemes: int = 1
+    #: Zones that spot nodes are in, beside the machines of the racks of these numbers; 0: they name none.
+    zones: int = 0
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True):
@@ -195,6 +204,10 @@ def draw_plan(
     actions += [d for d in _together(random.Random(f"{seed}/together"), minutes) if d.what not in left_out]  # noqa: S311
     actions += _rare(random.Random(f"{seed}/rare"), minutes, "node" in faults)  # noqa: S311
     actions += _evictions(random.Random(f"{seed}/evictions"), minutes, left_out)  # noqa: S311
+    zones, cut = _zones(random.Random(f"{seed}/zones"), minutes, shape.racks)  # noqa: S311
+    if zones and "node" in faults:
+        shape = msgspec.structs.replace(shape, zones=zones)
+        actions += cut
     return Plan(seed=seed, hours=hours, shape=shape, actions=tuple(sorted(actions, key=lambda d: (d.at_s, d.what))))
 
 
@@ -251,12 +264,23 @@ def _evictions(chance: random.Random, minutes: float, left_out: set[str]) -> lis
     ]
 
 
+def _zones(chance: random.Random, minutes: float, racks: int) -> tuple[int, list[Action]]:
+    if chance.random() >= 0.25:
+        return 0, []
+    zones, first_s = chance.randint(1, racks), minutes * 60 * chance.uniform(0.1, 0.7)
+    return zones, [
+        Action(
+            round(first_s + 10.0 * number, 2), name, 0.95 if name == "notice-to-all" else _share(chance), _share(chance)
+        )
+        for number, name in enumerate(chance.choice(ZONES))
+    ]
+
+
 def action_names() -> list[str]:
     """All that a plan may have."""
     together = {name for actions in TOGETHER for name, *_ in actions}
-    return sorted(
-        {*LOAD, *INTERFERENCE, *(name for group in FAULTS.values() for name in group), *together, *RARE, *EVICTIONS}
-    )
+    faults = {name for group in FAULTS.values() for name in group}
+    return sorted({*LOAD, *INTERFERENCE, *faults, *together, *RARE, *EVICTIONS, *(n for names in ZONES for n in names)})
 
 
 def _share(chance: random.Random) -> float:
