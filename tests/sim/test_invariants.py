@@ -10,7 +10,7 @@ from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home import verbs
 from mooring.capabilities.home.choice import HomeChoice
 from mooring.capabilities.mix import capability
-from mooring.capabilities.mix.interruption import silence
+from mooring.capabilities.mix.interruption import notices
 from mooring.capabilities.mix.rebalance import diagnosis
 from mooring.capabilities.mix.rebalance.diagnosis import NOTHING_WRONG
 from mooring.capabilities.mix.targets import Mode, Target
@@ -79,7 +79,7 @@ def test_pods_that_go_for_the_silence_of_a_whole_zone_are_found(monkeypatch):
     plan = plan_of(("mix",), Action(60.0, "zone-silent", 0.0, 0.9), apps=(web,))
     plan = msgspec.structs.replace(plan, shape=msgspec.structs.replace(plan.shape, zones=2, racks=2))
     assert broken(simulate(plan)) == ""
-    monkeypatch.setattr(silence.NodeReports, "silent", lambda self, zone, before: (0, 9))
+    monkeypatch.setattr(notices.NodeReports, "silent", lambda self, zone, before: (0, 9))
     assert broken(simulate(plan)) == "M8 nothing goes for the silence of a whole zone"
 
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from mooring.capabilities.fleet.live.release import SOURCE as FLEET
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.mix.labels import AFFINITY, REBALANCE, RELAXED
-from mooring.capabilities.mix.pace import InterruptionPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from mooring.capabilities.drain.gate import MIX_PLACES
-from mooring.capabilities.mix.interruption.silence import SOURCE as NOTICE
+from mooring.capabilities.mix.interruption.notices import SOURCE as NOTICE
 from mooring.clients.ports import Json
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind

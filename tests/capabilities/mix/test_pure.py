@@ -1,8 +1,7 @@
 """Asking Mix is free: over a simulated day, evaluating twice gives the same and changes nothing (rule 1)."""
 
 from mooring.capabilities.mix.labels import CUSTOM, MODE
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import MixPolicy, RebalancePolicy
 from mooring.capabilities.mix.rebalance.health import Healths, health_of
 from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
 from mooring.core.engine.engine import Engine

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.capabilities.drain.signals import departures
-from mooring.capabilities.mix.pace import InterruptionPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy
 from mooring.core.engine.history import entry_of
 from mooring.core.engine.why import explain, unknown
 from mooring.core.engine.why.commands import has_command

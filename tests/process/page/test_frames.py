@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mooring.capabilities.drain.signals import departures
 from mooring.capabilities.handoff.requests import RESTART
-from mooring.capabilities.mix.pace import InterruptionPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind

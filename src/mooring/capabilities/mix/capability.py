@@ -18,14 +18,12 @@ from mooring.capabilities.drain.replace_pod import next_step, replacing, resumed
 from mooring.capabilities.drain.request import is_detached, request_of, workload_named
 from mooring.capabilities.drain.room import NodeRoom
 from mooring.capabilities.mix import memory as remembering
-from mooring.capabilities.mix.admission.book import KeptLedger, SlotBook
-from mooring.capabilities.mix.admission.reservations import Reservation, Reservations
+from mooring.capabilities.mix.admission.book import KeptLedger, Reservation, Reservations, SlotBook
 from mooring.capabilities.mix.explain import lines
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes, has_notice, is_remarkable
 from mooring.capabilities.mix.interruption.node import Interruption
+from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes, NodeReports, has_notice, is_remarkable
 from mooring.capabilities.mix.interruption.pods import quorum_room
-from mooring.capabilities.mix.interruption.silence import SOURCE as SPOT
-from mooring.capabilities.mix.interruption.silence import NodeReports
 from mooring.capabilities.mix.labels import AFFINITY, LEFT_OUT, RESERVATION
 from mooring.capabilities.mix.moves import read_move, terms_of, without_workload
 from mooring.capabilities.mix.policy import SOURCES, MixPolicy

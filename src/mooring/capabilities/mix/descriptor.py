@@ -10,7 +10,7 @@ from mooring.capabilities.mix import memory, schemes, worth
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import all_workloads, one_workload
 from mooring.capabilities.mix.interruption.notices import SOFT_TAINT, has_soft_taint, mark_of
-from mooring.capabilities.mix.interruption.silence import SOURCE as SPOT
+from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance import returns

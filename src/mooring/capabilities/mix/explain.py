@@ -11,18 +11,17 @@ import msgspec
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import is_detached, request_of, workload_named
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes, mark_of, notice_of, unread
 from mooring.capabilities.mix.labels import CONFLICT, ENABLED, MODE, RELAXED, Managed, Misconfigured, slot_of
 from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Case, Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.health import is_fast, workload_key
 from mooring.capabilities.mix.slots import class_of
-from mooring.capabilities.mix.wording import counted
 from mooring.capabilities.mix.worth import Prices, Worth, together
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Line, OperatorRecord, Verdict
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.spelling import counted
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 

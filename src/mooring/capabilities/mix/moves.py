@@ -8,12 +8,9 @@ from mooring.capabilities.drain.readiness import target_of
 from mooring.capabilities.drain.replace_pod import Notice, Terms, read_back, replace_pod, replacing
 from mooring.capabilities.drain.request import EVICT, is_detached, workload_named
 from mooring.capabilities.mix import memory as remembering
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.interruption.notices import mark_of
-from mooring.capabilities.mix.interruption.silence import SOURCE as SPOT
-from mooring.capabilities.mix.interruption.silence import silence_of
-from mooring.capabilities.mix.pace import InterruptionPolicy, ShortNotice
-from mooring.capabilities.mix.policy import SOURCES
+from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes, mark_of, silence_of
+from mooring.capabilities.mix.policy import SOURCES, InterruptionPolicy, ShortNotice
 from mooring.capabilities.mix.rebalance.detached import going_first
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.returns import TARGET as RETURNS

@@ -1,4 +1,4 @@
-"""The nearest of the names that there are: for objects, features, events and settings alike."""
+"""The nearest of the names that there are, for objects, features, events and settings alike; and how many of them."""
 
 import difflib
 from collections.abc import Iterable
@@ -22,3 +22,8 @@ def near(typed: str, names: Iterable[str], most: int) -> list[str]:
     pairs = set(pairwise(typed))
     alike = nlargest(_COMPARED, names, key=lambda name: (len(pairs.intersection(pairwise(name))), name))
     return difflib.get_close_matches(typed, alike, most, 0.6)
+
+
+def counted(count: int, noun: str) -> str:
+    """As people read it: 1 pod, 3 pods, never 1 pod(s)."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -11,14 +11,15 @@ from mooring.capabilities.mix.admission.affinity import (
     REQUIRED,
     AffinityConflict,
     PodRules,
+    entries,
     own_terms,
+    pointer,
     prefer,
     require,
     stays_off_spot,
     tolerate,
     written,
 )
-from mooring.capabilities.mix.admission.patching import entries, pointer
 from mooring.core.model.capacity import CapacityLabel, CapacityRules, NodeClass
 from mooring.core.model.cluster import Requirement, SelectorTerm, Toleration
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mooring.capabilities.mix.pace import InterruptionPolicy, UnmanagedPods
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy, MixPolicy, UnmanagedPods
 from mooring.core.model.kinds import Kind
 from mooring_lab.cluster.controllers import manifests
 from mooring_lab.stage.scenarios.mix import NAMESPACE, slow_template

@@ -3,8 +3,7 @@
 import pytest
 
 from mooring.capabilities.mix.labels import CUSTOM, MODE, RELAXED
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import MixPolicy, RebalancePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring_lab.cluster.controllers import podstate

@@ -4,8 +4,7 @@ import pytest
 
 from mooring.capabilities.drain.signals import INTERRUPT_AT
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
-from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy, MixPolicy, OnNotice, RebalancePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring_lab.cluster.controllers import manifests, podstate

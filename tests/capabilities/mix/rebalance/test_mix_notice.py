@@ -3,8 +3,7 @@
 import pytest
 
 from mooring.capabilities.mix.labels import CUSTOM, MODE
-from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy, MixPolicy, OnNotice, RebalancePolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
 from mooring.core.model.reasons import Reason, State

@@ -7,8 +7,7 @@ import pytest
 
 from mooring.capabilities.drain.signals import INTERRUPT_AT, Detector, Sign
 from mooring.capabilities.mix.labels import ENABLED
-from mooring.capabilities.mix.pace import InterruptionPolicy, ShortNotice
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy, MixPolicy, ShortNotice
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING
 from mooring.core.model.reasons import Reason, State

@@ -14,8 +14,7 @@ from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signs_on
 from mooring.capabilities.mix.labels import AFFINITY, DELETION_COST, ENABLED, SLOT
 from mooring.capabilities.mix.memory import MAX_NOTES, Note
-from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import InterruptionPolicy, MixPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
 from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
 from mooring.capabilities.mix.rebalance.room import Room

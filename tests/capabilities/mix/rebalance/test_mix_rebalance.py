@@ -4,8 +4,7 @@ import pytest
 
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE, RELAXED, SLOT
 from mooring.capabilities.mix.memory import NAME as MEMORY
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
+from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage, RebalancePolicy
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State

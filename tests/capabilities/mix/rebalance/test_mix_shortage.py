@@ -1,8 +1,7 @@
 """On-demand is full: pods that prefer it instead find their way onto tainted spot pools, and the words say what is missing."""
 
 from mooring.capabilities.mix.labels import AFFINITY, RELAXED
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import MixPolicy, RebalancePolicy
 from mooring.core.model.capacity import CapacityLabel, CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State

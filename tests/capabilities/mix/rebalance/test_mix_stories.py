@@ -8,7 +8,7 @@ from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import interrupted, report
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.capabilities.mix.policy import MixPolicy, OnShortage
-from mooring.capabilities.mix.report_text import LONGEST_LINE, node_line, workload_lines, workload_row
+from mooring.cli.mix import LONGEST_LINE, node_line, workload_lines, workload_row
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring_lab.cluster.controllers import manifests

@@ -3,8 +3,7 @@ workload's own room hold for as long as it takes. M8, issue 20."""
 
 import pytest
 
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.policy import MixPolicy, RebalancePolicy
 from mooring.core.engine.why.answer import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State

@@ -3,7 +3,7 @@
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import in_order, interrupted, report, speaking
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE
-from mooring.capabilities.mix.report_text import workload_lines, workload_row
+from mooring.cli.mix import workload_lines, workload_row
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind

@@ -3,6 +3,18 @@
 An index of the world. The world shows it every change; admission alone writes to it (`reserve`), and code that decides
 about workloads may read it. It is used only by the replica that answers the API server: `forget_all` when
 the lease is lost.
+
+```
+           reserve                 the watch shows a pod with the token
+  (none) ─────────▶ reserved ─────────────────────────────────────────────▶ held by the pod
+                       │
+                       ├── expire: 40 s old; a create request lives 34 s at most ─▶ (none)
+                       └── reclaim: its owner asks for more than it may have, ─────▶ (none)
+                           so it is trying again, and this one is 5 s old
+```
+
+A failed answer frees nothing: the pod may have been stored all the same. A pod that was refused later (by quota, by
+policy) is never shown; without the last rule a ReplicaSet that keeps trying would take one slot per try.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +22,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.mix.admission.reservations import Reservation, Reservations
 from mooring.capabilities.mix.labels import RESERVATION
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.slots import SlotLedger, SlotPlace, class_changed
@@ -19,6 +30,67 @@ from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import WORKLOADS, Kind
 from mooring.core.world.read import WorldRead
+
+
+class Reservation(msgspec.Struct, frozen=True, gc=False):
+    token: str
+    owner_uid: str
+    slot: int
+    node_class: NodeClass
+    at: float
+    #: It prefers on-demand instead of requiring it.
+    relaxed: bool = False
+
+
+class Reservations:
+    __slots__ = ("_by_owner", "_by_token")
+
+    def __init__(self) -> None:
+        #: In order of time: all live equally long, so the oldest is always the first.
+        self._by_token: dict[str, Reservation] = {}
+        self._by_owner: dict[str, dict[str, Reservation]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def get(self, token: str) -> Reservation | None:
+        return self._by_token.get(token)
+
+    def of(self, owner_uid: str) -> Iterator[Reservation]:
+        """Oldest first."""
+        return iter(tuple(self._by_owner.get(owner_uid, {}).values()))
+
+    def add(self, reservation: Reservation) -> None:
+        self._by_token[reservation.token] = reservation
+        self._by_owner.setdefault(reservation.owner_uid, {})[reservation.token] = reservation
+
+    def drop(self, token: str) -> Reservation | None:
+        found = self._by_token.pop(token, None)
+        if found is not None:
+            mine = self._by_owner[found.owner_uid]
+            del mine[token]
+            if not mine:
+                del self._by_owner[found.owner_uid]
+        return found
+
+    def older_than(self, owner_uid: str, at: float) -> list[Reservation]:
+        """Of this owner, made at `at` or before."""
+        found = []
+        for reservation in self.of(owner_uid):
+            if reservation.at > at:
+                break
+            found.append(reservation)
+        return found
+
+    def made_by(self, at: float) -> list[Reservation]:
+        """Of all owners, made at `at` or before."""
+        found = []
+        for reservation in self._by_token.values():
+            if reservation.at > at:
+                break
+            found.append(reservation)
+        return found
+
 
 #: A ledger that was not used for this long is built again when it is needed again.
 _IDLE_S: Final = 300.0

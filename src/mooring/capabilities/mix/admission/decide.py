@@ -17,10 +17,8 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.mix import memory
-from mooring.capabilities.mix.admission.affinity import AffinityConflict, prefer, require, tolerate
-from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.admission.patching import Operation, entries
-from mooring.capabilities.mix.admission.reservations import Reservation
+from mooring.capabilities.mix.admission.affinity import AffinityConflict, Operation, entries, prefer, require, tolerate
+from mooring.capabilities.mix.admission.book import Reservation, SlotBook
 from mooring.capabilities.mix.admission.reviews import PodObject, PodRequest
 from mooring.capabilities.mix.labels import (
     AFFINITY,

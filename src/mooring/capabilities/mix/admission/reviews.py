@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.mix.admission.affinity import PodRules
-from mooring.capabilities.mix.admission.patching import Operation
+from mooring.capabilities.mix.admission.affinity import Operation, PodRules
 from mooring.clients.wire.fields import Meta
 from mooring.core.model.cluster import Owner
 from mooring.core.model.limits import KIB, is_dense, weight

@@ -21,10 +21,10 @@ from mooring.capabilities.mix.admission.affinity import (
 )
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
-from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import NO_LABELS
 from mooring.core.model.kinds import POD_OWNERS
+from mooring.core.model.spelling import counted
 
 _KNOWN: Final = (ENABLED, MODE, CUSTOM)
 

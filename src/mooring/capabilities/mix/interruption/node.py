@@ -13,11 +13,19 @@ from mooring.capabilities.drain.cordon import cordon, lift_cordon
 from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import request_of, withdraw
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.interruption.notices import SOFT_TAINT, Notice, has_soft_taint, mark_of, notice_of, unread
+from mooring.capabilities.mix.interruption.notices import (
+    SOFT_TAINT,
+    SOURCE,
+    InterruptedNodes,
+    Notice,
+    has_soft_taint,
+    mark_of,
+    notice_of,
+    silence_of,
+    unread,
+)
 from mooring.capabilities.mix.interruption.pods import Emptying
-from mooring.capabilities.mix.interruption.silence import SOURCE, silence_of
-from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice
+from mooring.capabilities.mix.policy import InterruptionPolicy, OnNotice
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal

@@ -14,13 +14,10 @@ from mooring.capabilities.drain.cordon import came_past
 from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.drain.request import DETACH, EVICT, ask, ask_sooner, can_detach, is_detached, request_of
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.interruption.notices import Notice, mark_of
-from mooring.capabilities.mix.interruption.silence import SOURCE
+from mooring.capabilities.mix.interruption.notices import SOURCE, InterruptedNodes, Notice, mark_of
 from mooring.capabilities.mix.labels import Managed
 from mooring.capabilities.mix.moves import move, notice_on, without_workload
-from mooring.capabilities.mix.pace import UnmanagedPods
-from mooring.capabilities.mix.policy import SOURCES
+from mooring.capabilities.mix.policy import SOURCES, UnmanagedPods
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import Healths
 from mooring.capabilities.mix.rebalance.room import Room

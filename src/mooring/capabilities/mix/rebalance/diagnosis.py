@@ -24,11 +24,10 @@ from mooring.capabilities.drain.request import can_detach, request_of
 from mooring.capabilities.drain.room import NodeRoom
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes
 from mooring.capabilities.mix.labels import CUSTOM, MODE, RESERVATION, Managed, Misconfigured
 from mooring.capabilities.mix.memory import Note
-from mooring.capabilities.mix.pace import RebalancePolicy
-from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
+from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage, RebalancePolicy
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.health import Health, Healths
 from mooring.capabilities.mix.rebalance.misplaced import (
@@ -44,13 +43,13 @@ from mooring.capabilities.mix.rebalance.misplaced import (
 )
 from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.schemes import Schemes
-from mooring.capabilities.mix.wording import counted
 from mooring.capabilities.mix.worth import Worth, worth_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.decision import Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.spelling import counted
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 

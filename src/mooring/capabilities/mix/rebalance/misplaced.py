@@ -21,12 +21,12 @@ from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, DELETION_COST, R
 from mooring.capabilities.mix.rebalance.health import Health
 from mooring.capabilities.mix.slots import class_of, ordinal_slot
 from mooring.capabilities.mix.targets import Target
-from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, Toleration
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
+from mooring.core.model.spelling import counted
 from mooring.core.world.read import WorldRead
 
 _YOUNG_S: Final = 600.0

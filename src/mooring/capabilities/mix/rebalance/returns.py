@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.decision import Evaluation, Fact

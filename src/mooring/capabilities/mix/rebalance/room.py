@@ -5,7 +5,7 @@ pod's own rules. The notes of failed moves (`memory`) prevent a loop where the a
 from mooring.capabilities.drain.room import Lack, RoomNeeds, taken_domains
 from mooring.capabilities.drain.room import Room as RoomOf
 from mooring.capabilities.mix.admission.affinity import own_terms
-from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
+from mooring.capabilities.mix.interruption.notices import InterruptedNodes
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.schemes import Schemes
 from mooring.core.model.capacity import NodeClass
