@@ -160,7 +160,7 @@ def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
                 raise
         else:
             return answer
-    what = f"there is no {' or '.join(kinds)} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
+    what = f"there is no {kinds[0] if len(kinds) == 1 else 'workload'} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
     raise UserError(f"{what}; `mooring mix status` lists them", Exit.CHECK_FAILED)
 
 

@@ -41,7 +41,7 @@ def test_targets(capsysbinary, args, answer):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--kind", "Job", "--replicas", "3"), "Deployment or StatefulSet"),
+        (("--kind", "Job", "--replicas", "3"), "one of Deployment, StatefulSet"),
         (("--kind", "Deployment", "--replicas", "-1"), "between 0 and"),
         (("--kind", "Deployment", "--replicas", "3", "--mode", "most"), "all-in-on-demand, all-in-spot"),
         (("--kind", "Deployment", "--replicas", "3", "--mode", "custom"), "needs --custom"),

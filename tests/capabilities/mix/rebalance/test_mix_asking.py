@@ -82,7 +82,7 @@ def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
 def test_what_is_not_there_is_said_once_with_what_to_try(told):
     """M10: both kinds were tried; exit 1, and the command that lists what there is."""
     with pytest.raises(
-        UserError, match="no Deployment or StatefulSet none in namespace shop; `mooring mix status` lists them"
+        UserError, match="no workload none in namespace shop; `mooring mix status` lists them"
     ) as e:
         _with_server(told, lambda url: explain("none", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.CHECK_FAILED
