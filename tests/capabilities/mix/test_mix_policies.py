@@ -87,7 +87,7 @@ def test_a_policy_that_no_longer_selects_a_workload_gives_its_pods_back():
         ({"name": "a"}, "selects nothing"),
         ({"name": "a", "labels": ("tier",)}, "write key=value"),
         ({"name": "a", "namespaces": ("*",), "mode": "custom"}, "mode is 'custom'"),
-        ({"name": "a", "namespaces": ("*",), "kind": "Job"}, "must be Deployment or StatefulSet"),
+        ({"name": "a", "namespaces": ("*",), "kind": "Job"}, "must be one of Deployment, StatefulSet"),
     ],
 )
 def test_a_policy_that_cannot_be_meant_is_refused_by_name(wrong, words):

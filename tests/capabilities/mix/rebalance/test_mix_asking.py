@@ -80,13 +80,11 @@ def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
 
 
 def test_what_is_not_there_is_said_once_with_what_to_try(told):
-    """M10: both kinds were tried; exit 1, and the command that lists what there is."""
-    with pytest.raises(
-        UserError, match="no workload none in namespace shop; `mooring mix status` lists them"
-    ) as e:
+    """M10: each kind was tried; exit 1, and the command that lists what there is."""
+    with pytest.raises(UserError, match="no workload none in namespace shop; `mooring mix status` lists them") as e:
         _with_server(told, lambda url: explain("none", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.CHECK_FAILED
-    with pytest.raises(UserError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
+    with pytest.raises(UserError, match="write NAME, Deployment/NAME, StatefulSet/NAME") as e:
         _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.USAGE
 
