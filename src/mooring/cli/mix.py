@@ -160,7 +160,8 @@ def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
                 raise
         else:
             return answer
-    what = f"there is no {kinds[0] if len(kinds) == 1 else 'workload'} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
+    one, where = kinds[0] if len(kinds) == 1 else "workload", f"namespace {namespace}" if namespace else "any namespace"
+    what = f"there is no {one} {name} in {where}"
     raise UserError(f"{what}; `mooring mix status` lists them", Exit.CHECK_FAILED)
 
 
