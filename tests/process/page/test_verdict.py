@@ -1,10 +1,13 @@
 """The first line of page, top and `mooring why` is one sentence, true for what is going on (experience 6.1)."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from mooring.core.engine.standing import Standing
 from mooring.core.model.decision import Verdict
 from mooring.core.model.reasons import Reason, State
+from mooring.process.http.frames import Trend
 from mooring.process.http.verdict import Interrupted, causes, sentence
 
 QUIET = {
@@ -55,3 +58,33 @@ def test_forty_pods_behind_one_budget_are_one_cause():
     assert causes(same) == 1
     assert causes([*same, blocked("web", "kubectl -n shop edit pdb web")]) == 2
     assert causes([Standing("op", State.WAITING, same[0].of)]) == 0
+
+
+def tile(cls, cells):
+    return SimpleNamespace(cls=cls, cells=cells)
+
+
+def test_the_trend_counts_quarters_of_an_hour():
+    """Moves that ended, the most that waited and was blocked, and the share of pods on spot nodes; midnight loses none."""
+    trend = Trend()
+    tiles = {"a": tile("spot", "xyz"), "b": tile("on-demand", "x")}
+    day = 20_000 * 86_400.0
+    for at, moved, waiting, needs in ((-1000.0, 40, 9, 1), (-950.0, 42, 3, 0), (-10.0, 45, 0, 0), (5.0, 2, 1, 0)):
+        trend.take(day + at, {"moved": moved, "waiting": waiting, "needs": needs}, tiles)
+    assert trend.told(day + 5.0) == {
+        "moves": [2, 3, 2],
+        "waiting": [9, 0, 1],
+        "blocked": [1, 0, 0],
+        "spot": [75, 75, 75],
+    }
+
+
+def test_the_trend_is_bounded_and_says_where_nothing_was_seen():
+    trend = Trend()
+    for quarter in (0, 1, 3, *range(10, 60)):
+        trend.take(quarter * 900.0, {"moved": 0, "waiting": quarter, "needs": 0}, {})
+    assert trend.told(59 * 900.0)["waiting"] == list(range(36, 60))
+    gap = Trend()
+    for quarter in (0, 2):
+        gap.take(quarter * 900.0, {"moved": 0, "waiting": 5, "needs": 0}, {})
+    assert gap.told(2 * 900.0)["waiting"] == [5, None, 5]

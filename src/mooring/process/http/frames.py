@@ -39,6 +39,9 @@ MANY_NODES: Final = 1000
 BUCKET_S: Final = 300.0
 BUCKETS: Final = 12
 DAY_S: Final = 86_400.0
+#: The trend: six hours in quarters of an hour.
+TREND_S: Final = 900.0
+TREND: Final = 24
 
 
 class FrameTable(msgspec.Struct):
@@ -66,6 +69,7 @@ class Framer:
         self._told = 0
         self._tick = 0
         self._begun = StartCounter()
+        self._trend = Trend()
         self.moves = Moves()
         self._map: MapRows | None = None
         self._nodes = FrameTable()
@@ -106,6 +110,7 @@ class Framer:
         tiles = await on_map.refresh(pods_moving(engine.running.values()))
         moves = self.moves.drawn(engine)
         head = _head(replica, queue, self._begun.moved(now))
+        self._trend.take(now, head, tiles)
         head["verdict"] = sentence(head, _interrupted(tiles), now)
         head["cluster"] = self._cluster or replica.config.cluster_name or replica.config.context
         head.update(self.beside())
@@ -116,9 +121,12 @@ class Framer:
             "stores": stores,
             "nodes": self._nodes,
             "racks": self._racks,
-            "timeline": FrameTable(self.moves.rows(), len(self.moves), {"bars": self._begun.bars(now)}),
+            "timeline": FrameTable(self.moves.rows(), len(self.moves), self._sums(now)),
         }
         return Frame(now, head, tables)
+
+    def _sums(self, now: float) -> dict[str, Any]:
+        return {"bars": self._begun.bars(now), "trend": self._trend.told(now)}
 
     async def _walk(self, replica: Replica, on_map: MapRows) -> None:
         world = replica.world
@@ -187,6 +195,42 @@ class StartCounter:
             if bucket <= last:
                 bars.setdefault(source, [0] * BUCKETS)[bucket - last - 1] += n
         return bars
+
+
+class Trend:
+    """What the last hours were like: in each quarter of an hour the moves that ended, the most that waited and the most
+    that was blocked at a time, and the share of pods on spot nodes. A quarter without frames is left out by None."""
+
+    def __init__(self) -> None:
+        self._quarters: dict[int, list[int]] = {}
+        self._ended: tuple[int, int] | None = None
+
+    def take(self, now: float, head: Mapping[str, Any], tiles: Mapping[str, MapRow]) -> None:
+        quarter, day = int(now // TREND_S), int(now // DAY_S)
+        known, moved = self._ended or (day, head["moved"]), head["moved"]
+        ended = max(0, moved - known[1]) if known[0] == day else moved
+        self._ended = (day, moved)
+        pods = sum(len(tile.cells) for tile in tiles.values())
+        on_spot = sum(len(tile.cells) for tile in tiles.values() if tile.cls == "spot")
+        before = self._quarters.get(quarter, [0, 0, 0, 0])
+        spot = round(100 * on_spot / pods) if pods else 0
+        self._quarters[quarter] = [
+            before[0] + ended,
+            max(before[1], head["waiting"]),
+            max(before[2], head["needs"]),
+            spot,
+        ]
+        while len(self._quarters) > TREND:
+            del self._quarters[min(self._quarters)]
+
+    def told(self, now: float) -> dict[str, list[int | None]]:
+        """Name → quarters, oldest first, from the first that was seen on."""
+        last = int(now // TREND_S)
+        seen = [quarter for quarter in self._quarters if last - TREND < quarter <= last]
+        span = range(min(seen), last + 1) if seen else range(0)
+        rows = [self._quarters.get(quarter) for quarter in span]
+        names = ("moves", "waiting", "blocked", "spot")
+        return {name: [row[k] if row else None for row in rows] for k, name in enumerate(names)}
 
 
 def row_or_defect(make: Callable[[], Any], row_id: str) -> Any:

@@ -6,11 +6,35 @@ import { cell } from "./tile.js";
 const TURN_MS = 1700;
 const FADES_MS = 1400;
 const MANY = 30;
+// Above so many moves of pods at a time, those between the same two racks are one line with their number.
+const BUNDLED = 8;
+const FEWEST = 3;
+
+// Moves of pods by the racks they leave and reach: [those drawn one by one, the bundles]. `rackOf(node)`: "" for none.
+export function bundled(all, rackOf) {
+  const between = new Map(), single = [];
+  const pods = all.filter(({ row }) => row[0] === "pod" && row[3] && row[4] !== "blocked" && row[2] !== row[3]);
+  if (pods.length <= BUNDLED) return [all, []];
+  for (const move of all) {
+    const from = rackOf(move.row[2]), to = rackOf(move.row[3]);
+    if (!pods.includes(move) || !from || !to || from === to) { single.push(move); continue; }
+    const key = `${from}\n${to}`;
+    between.set(key, [...(between.get(key) ?? []), move]);
+  }
+  const bundles = [];
+  for (const [key, moves] of between) {
+    if (moves.length < FEWEST) { single.push(...moves); continue; }
+    const [from, to] = key.split("\n");
+    bundles.push({ from, to, moves });
+  }
+  return [single, bundles];
+}
 
 export function drawArrows(g, map, now) {
   const { moves, fading, colours: c, still } = map;
-  const all = [...moves.values(), ...fading.values()].filter((move) => move.row).slice(0, 300);
-  if (!all.length) return;
+  const every = [...moves.values(), ...fading.values()].filter((move) => move.row).slice(0, 300);
+  if (!every.length) return;
+  const [all, bundles] = bundled(every, (id) => map.nodes.get(id)?.rack ?? "");
   const many = all.length > MANY, later = [];
   g.save();
   const spared = map.words();
@@ -34,8 +58,41 @@ export function drawArrows(g, map, now) {
     }
   }
   g.restore();
+  for (const bundle of bundles) drawBundle(g, map, bundle, now);
   for (const draw of later) draw();
   g.globalAlpha = 1;
+}
+
+// One line from rack to rack, as thick as there are moves, with their number; the pods themselves are ringed where they stand.
+function drawBundle(g, map, { from, to, moves }, now) {
+  const { colours: c, still } = map, a = map.boxOf(from), b = map.boxOf(to);
+  if (!a || !b) return;
+  const [, name, node, target, , , came] = moves[0].row;
+  const kind = classOf(map, node, name) ?? classOf(map, target, came) ?? "on-demand";
+  const ended = moves.every((move) => move.ended);
+  const newest = Math.max(...moves.map((move) => move.ended ?? 0));
+  const alpha = ended ? Math.max(0, 1 - (now - newest) / FADES_MS) : 1;
+  const p = path(a, b), wide = Math.min(9, 2 + 1.3 * Math.log2(moves.length));
+  const look = { line: c[`l-${kind}`], fill: c[`c-${kind}`], c, alpha, many: false, still, ended };
+  line(g, a, b, look, wide);
+  const since = Math.min(...moves.map((move) => move.since ?? now));
+  const turn = ((now - since) % TURN_MS) / TURN_MS;
+  if (!ended && !still) travel(g, a, b, look, [turn, (turn + 0.5) % 1], false);
+  const words = `${moves.length} pods`, x = (p.x0 + 3 * p.cx0 + 3 * p.cx1 + p.x1) / 8, y = (p.y0 + 3 * p.cy0 + 3 * p.cy1 + p.y1) / 8;
+  g.globalAlpha = alpha;
+  g.font = `600 12px ${c.font}`;
+  const room = g.measureText(words).width + 12;
+  g.beginPath();
+  g.roundRect(x - room / 2, y - 10, room, 20, 10);
+  g.fillStyle = c.panel;
+  g.fill();
+  g.strokeStyle = look.line;
+  g.lineWidth = 1.5;
+  g.stroke();
+  g.fillStyle = c.ink;
+  g.textAlign = "center";
+  g.fillText(words, x, y + 4.2);
+  g.textAlign = "left";
 }
 
 function classOf(map, id, pod) {
@@ -68,9 +125,8 @@ function path(a, b) {
   return { x0, y0, x1, y1, cx0: x0 + way * far, cy0: y0 - lift, cx1: x1 - way * far, cy1: y1 - lift, way };
 }
 
-function line(g, a, b, { line: colour, alpha, many, still, ended, dashed, c }) {
+function line(g, a, b, { line: colour, alpha, many, still, ended, dashed, c }, wide = many ? 1.1 : 1.8) {
   const p = path(a, b);
-  const wide = many ? 1.1 : 1.8;
   const trace = () => { g.beginPath(); g.moveTo(p.x0, p.y0); g.bezierCurveTo(p.cx0, p.cy0, p.cx1, p.cy1, p.x1, p.y1); g.stroke(); };
   g.lineCap = "round";
   if (!many) { g.globalAlpha = alpha * 0.55; g.strokeStyle = c.panel; g.lineWidth = wide + 2; trace(); }

@@ -28,7 +28,7 @@ export function ago(seen, now) {
 
 /** A link that leads to a page and nowhere else: what a cluster says is not trusted. @param {string} link */
 export function safeLink(link) {
-  return /^https?:\/\//.test(link) ? link : '';
+  try { return ['http:', 'https:'].includes(new URL(link).protocol) ? link : ''; } catch { return ''; }
 }
 
 /** @param {Cluster} one @param {number} now */

@@ -7,9 +7,9 @@ import { clock, COLUMNS, sparkline, subject } from "./views.js";
 import { MapView } from "./map.js";
 import { Past, Recording } from "./past.js";
 import { Scrubber } from "./scrub.js";
-import { needed, nothing, pulse, summary } from "./words.js";
+import { folded, needed, nothing, pulse, summary, trend } from "./words.js";
 import { Pages } from "./pages.js";
-import { Why } from "./why.js";
+import { copyButton, Why } from "./why.js";
 
 const $ = (id) => document.getElementById(id);
 const SPEAK_EVERY_MS = 10_000;
@@ -59,6 +59,9 @@ function isLive() {
 // What is shown is not what is: when it was, or "".
 function shownTime() { return page.past || page.recording ? clock(page.shown.asOf) : ""; }
 
+copyButton(() => $("needs-do").textContent, $("needs-copy"));
+$("home").addEventListener("click", (event) => { event.preventDefault(); go("all"); });
+
 let drawing = false;
 function schedule() {
   if (drawing) return;
@@ -89,7 +92,8 @@ function draw(name) {
   } else {
     let rows = table.order.map((id) => table.rows.get(id)).filter(Boolean);
     if (page.filter) rows = rows.filter((row) => matches(name, row));
-    else if (name === "timeline") rows = rows.flatMap((row) => (page.open.has(row.id) ? [{ ...row, open: true }, ...steps(row)] : [row]));
+    else if (name === "timeline") rows = folded(rows).flatMap((row) => (row.members && page.open.has(row.id) ? [{ ...row, open: true }, ...row.members] : [row]))
+      .flatMap((row) => (!row.members && page.open.has(row.id) ? [{ ...row, open: true }, ...steps(row)] : [row]));
     else if (name === "nodes" && table.total > rows.length) rows = [...rows, rest(table, rows)];
     tables[name].show({
       count: rows.length, at: (i) => rows[i], peek: (i) => rows[i], find: (id) => rows.findIndex((row) => row.id === id),
@@ -155,12 +159,18 @@ function drawHead() {
   $("verdict").hidden = !head.verdict;
   $("verdict").dataset.state = head.verdict?.state ?? "unknown";
   text($("verdict"), head.verdict?.words ?? "");
+  const hours = trend(page.shown.tables.timeline.sums.trend);
+  $("trend").hidden = !hours.length;
+  text($("trend-bars"), hours.map(([word, bars, last]) => `${word} ${bars} ${last}`).join("   "));
+  text($("trend-words"), hours.length ? `the last hours: ${hours.map(([word, , last]) => `${word} ${last} now`).join(", ")}` : "");
   const n = (value) => (value ?? 0).toLocaleString("en");
   text($("needs-count"), n(head.needs));
   text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
   $("needs-do").hidden = !head.needs || !head.needs_do;
   text($("needs-do"), (head.needs_do ?? "").split(/, (?=once|then|or|if)/)[0]); // the command alone; `why` says the rest
+  $("needs-copy").hidden = $("needs-do").hidden;
+  document.querySelector('nav [data-go="racks"]').hidden = page.view !== "racks" && page.shown.tables.racks.total <= 3; // the map shows them
   text($("waiting"), n(head.waiting));
   text($("running"), n(head.running));
   text($("moved"), n(head.moved));

@@ -4,7 +4,7 @@
 import { arrange, chipAt, inside, place } from "./layout.js";
 import { drawArrows } from "./arrows.js";
 import { make } from "./table.js";
-import { described, drawTile, node, palette, WORDS } from "./tile.js";
+import { described, drawTile, inDanger, node, palette, WORDS } from "./tile.js";
 
 const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 const EASE_MS = 700;
@@ -170,6 +170,12 @@ export class MapView {
     return true;
   }
 
+  // The box of a rack on the screen.
+  boxOf(name) {
+    const box = this.layout?.boxes.find((one) => one.name === name), { k, x, y } = this.view;
+    return box ? { x: box.x * k + x + 1, y: box.y * k + y + 1, w: box.w * k, h: box.h * k } : null;
+  }
+
   // Where the cell of a pod is on the screen; null: it has none of its own.
   cellOf(id, pod, r) {
     const n = pod && this.nodes.get(id), k = n ? n.names.indexOf(pod) : -1;
@@ -294,7 +300,8 @@ export class MapView {
     const head = this.layout.head * k;
     const size = Math.min(18, Math.max(9.5, head * 0.56));
     const counts = {};
-    for (const id of box.ids) { const { state } = this.nodes.get(id) ?? {}; counts[state] = (counts[state] ?? 0) + 1; }
+    let danger = false;
+    for (const id of box.ids) { const n = this.nodes.get(id), state = n?.state; counts[state] = (counts[state] ?? 0) + 1; danger ||= Boolean(n && inDanger(n)); }
     const count = (state) => counts[state] ?? 0;
     const fine = count("ok") + count("reserved");
     const signs = [["interrupted", "▲"], ["silent", "!"], ["leaving", "~"], ["cordoned", "="]].map(([state, glyph]) => [count(state), glyph, state]).filter(([n]) => n);
@@ -312,7 +319,7 @@ export class MapView {
     for (const [words, state] of parts) {
       const wide = g.measureText(words).width;
       if (at + wide > room) break;
-      g.fillStyle = state === "interrupted" || state === "silent" ? c.need : state ? c.ink : c.quiet;
+      g.fillStyle = (state === "interrupted" && danger) || state === "silent" ? c.need : state ? c.ink : c.quiet;
       g.fillText(words, at, base);
       at += wide + 10;
     }

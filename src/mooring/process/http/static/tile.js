@@ -13,6 +13,17 @@ export function node(id, row) {
   return { id, rack, cls, state, words, until, full, cells, names: names ?? [], stores: stores ?? [] };
 }
 
+// Somebody still runs there: what every node has (DaemonSets) stays until it goes.
+export function serves(n) { return n.cells.split("").some((letter) => cell(letter).cls !== "daemon"); }
+// Red is for what may still be lost: an interrupted node that is empty is calm.
+export function inDanger(n) { return n.state === "interrupted" && serves(n); }
+// The state in a word, as a tile has room for it.
+export function stateWord(n) {
+  if (n.state === "interrupted" && !serves(n)) return "empty";
+  if (n.state === "leaving" && !serves(n)) return "empty, awaiting removal";
+  return WORDS[n.state] ?? n.state;
+}
+
 export function cell(letter) {
   const code = letter.charCodeAt(0) - 48;
   return { cls: CLASSES[code >> 2] ?? "other", state: code & 3 };
@@ -62,14 +73,15 @@ export function drawTile(g, n, x, y, w, h, c, now, gauge, room) {
 function ground(g, n, x, y, w, h, radius, c, plan) {
   g.beginPath();
   g.roundRect(x + 0.5, y + 0.5, w - 1, h - 1, radius);
-  g.fillStyle = n.state === "interrupted" ? c["need-bg"] : c.panel;
+  const danger = inDanger(n);
+  g.fillStyle = danger ? c["need-bg"] : c.panel;
   g.fill();
   if (n.state === "leaving" || n.state === "silent") hatch(g, x, y, w, h, radius, n.state === "silent", c);
   g.beginPath();
   g.roundRect(x + 0.5, y + 0.5, w - 1, h - 1, radius);
   const strong = plan.full || plan.medium;
-  g.lineWidth = n.state === "interrupted" ? (strong ? 2.5 : 1.5) : n.state === "ok" ? 1 : strong ? 1.5 : 1;
-  g.strokeStyle = n.state === "interrupted" ? c.need : n.state === "ok" ? c.line : c.quiet;
+  g.lineWidth = danger ? (strong ? 2.5 : 1.5) : n.state === "ok" ? 1 : strong ? 1.5 : 1;
+  g.strokeStyle = danger ? c.need : n.state === "ok" ? c.line : c.quiet;
   g.setLineDash(n.state === "reserved" ? [5, 3] : n.state === "silent" ? [1.5, 2.5] : []);
   g.stroke();
   g.setLineDash([]);
@@ -104,21 +116,24 @@ function title(g, n, x, y, w, plan, radius, c, now) {
   const base = y + (plan.large ? 17.5 : plan.full ? 14.5 : 10.5);
   const inset = plan.full ? 8 : 4;
   let room = w - 2 * inset;
-  const mark = SIGN[n.state];
-  const loud = n.state === "interrupted";
+  const loud = inDanger(n), calm = n.state === "interrupted" && !loud;
+  const mark = calm ? "✓" : SIGN[n.state];
   if (loud) {
     g.fillStyle = c.need;
     g.beginPath();
     g.roundRect(x + 0.5, y + 0.5, w - 1, plan.name - 1, [radius, radius, 0, 0]);
     g.fill();
   }
-  const right = loud && n.until ? left(n.until, now) : plan.full ? (n.state === "ok" ? (n.cls === "spot" ? "spot" : "") : WORDS[n.state] ?? n.state) : mark;
+  const used = n.full >= 0 ? `${n.full} %` : "";
+  const right = loud && n.until ? left(n.until, now) : calm && plan.full ? ["empty", n.until ? left(n.until, now) : ""].filter(Boolean).join(" ")
+    : plan.full ? (n.state === "ok" ? [n.cls === "spot" ? "spot" : "", used].filter(Boolean).join(" ") : stateWord(n)) : mark;
   if (right) {
     g.font = `${loud ? 700 : 500} ${plan.large ? 12.5 : plan.full ? 11 : 9}px ${c.font}`;
     g.textAlign = "right";
     g.fillStyle = loud ? c["on-need"] : n.state === "ok" ? c.quiet : c.ink;
     let words = loud && plan.full ? `▲ ${right}` : plan.full && mark ? `${mark} ${right}` : right;
-    if (!loud && g.measureText(words).width > room - Math.min(room * 0.6, 7 * (n.label ?? n.id).length + 6)) words = mark;
+    const least = n.state === "ok" ? (n.cls === "spot" ? "spot" : "") : mark; // what stays where room is scarce
+    if (!loud && g.measureText(words).width > room - Math.min(room * 0.6, 7 * (n.label ?? n.id).length + 6)) words = least;
     const wide = g.measureText(words).width;
     if (words && wide < room - 14) { g.fillText(words, x + w - inset, base); room -= wide + 6; }
   }
@@ -245,10 +260,11 @@ function stores(g, n, x, y, w, plan, c, gauge) {
 
 function fullness(g, n, x, y, w, h, plan, c) {
   if (!plan.full || n.full < 0) return;
+  const high = plan.large ? 4 : 3;
   g.fillStyle = c.free;
-  g.fillRect(x + 7, y + h - 5, w - 14, 2);
-  g.fillStyle = c.quiet;
-  g.fillRect(x + 7, y + h - 5, ((w - 14) * n.full) / 100, 2);
+  g.fillRect(x + 7, y + h - 2 - high, w - 14, high);
+  g.fillStyle = n.full >= 90 ? c.warn : c.quiet;
+  g.fillRect(x + 7, y + h - 2 - high, ((w - 14) * n.full) / 100, high);
 }
 
 // Too small for pods: as high as the node is full, in the colour of its class, quiet enough for news to stand out.
@@ -267,7 +283,7 @@ function tiny(g, n, x, y, w, h, c) {
 function sign(g, n, x, y, w, h, c) {
   if (n.state === "ok") return;
   const s = Math.min(w, h, 22) * 0.7, cx = x + w / 2, cy = y + h / 2;
-  g.strokeStyle = g.fillStyle = n.state === "interrupted" ? c.need : c.ink;
+  g.strokeStyle = g.fillStyle = inDanger(n) ? c.need : n.state === "interrupted" ? c.quiet : c.ink;
   g.lineWidth = Math.max(1.5, s / 6);
   g.beginPath();
   if (n.state === "interrupted") { g.moveTo(cx, cy - s / 2); g.lineTo(cx + s / 2, cy + s / 2); g.lineTo(cx - s / 2, cy + s / 2); g.fill(); return; }
@@ -281,6 +297,7 @@ function sign(g, n, x, y, w, h, c) {
 // The text of a tile for screen readers.
 export function described(n, now) {
   const parts = [n.id, `rack ${n.rack}`, n.cls, n.state === "ok" ? "ready" : n.words || n.state];
+  if (n.state !== "ok" && !serves(n)) parts.push(n.state === "leaving" ? "empty, awaiting removal" : "empty");
   if (n.until) parts.push(`${left(n.until, now)} left`);
   parts.push(`${n.cells.length} ${n.cells.length === 1 ? "pod" : "pods"}`);
   if (n.full >= 0) parts.push(`${n.full} percent requested`);

@@ -127,7 +127,7 @@ export const COLUMNS = {
     { name: "node", cls: "c-wide c-node", fill: plain("node") },
     { name: "rack", cls: "c-wide c-rack2", fill: plain("rack") },
     { name: "", label: "use as a bar", cls: "bar", fill: bar },
-    { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}${row.reserved ? `+${row.reserved}` : ""}/${row.limit ?? "∞"}`) },
+    { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}${row.reserved ? ` +${row.reserved} reserved` : ""}`) },
     { name: "leaders", cls: "num c-wide", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
     { name: "used by", cls: "c-more", fill: usedBy },
   ],
@@ -215,7 +215,6 @@ function piece(cls, share) {
 
 function usedBy(cell, row) {
   const parts = grouped(row.used_by ?? []).map(([who, amount]) => `${who}: ${amount}`);
-  if (row.reserved) parts.push(`reserved ${row.reserved}`);
   const waiting = row.waiting ?? [];
   if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waiting" : `${waiting.length} waiting`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
   if (row.evicting) parts.push("leaders leave");

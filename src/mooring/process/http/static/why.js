@@ -95,7 +95,7 @@ export class Why {
     const shown = this.panel.querySelector("#why-text");
     // Line by line, so that a long one goes on below its own words; the first is the answer.
     if (shown.textContent !== words)
-      shown.replaceChildren(...words.split(/(?<=\n)/).map((line, k) => make(k ? "span" : "b", "line", line)));
+      shown.replaceChildren(...words.split(/(?<=\n)/).map((line, k) => withCopy(make(k ? "span" : "b", "line", line), line)));
     const about = named(words).filter((s) => s !== this._subject).slice(0, MOST_NAMED);
     const more = this.panel.querySelector("#why-more");
     if (more.dataset.named === about.join()) return;
@@ -107,6 +107,29 @@ export class Why {
       return button;
     }));
   }
+}
+
+// A command at the end of a line can be copied; the button has no text, so that what stands there is the command line's.
+const COMMAND = /(?:^|\s{2,})((?:kubectl|mooring|pd-ctl|helm) .+?)\s*$/;
+export function commandIn(line) { return COMMAND.exec(line)?.[1] ?? ""; }
+
+function withCopy(shown, line) {
+  const words = commandIn(line);
+  if (words) shown.append(copyButton(() => words));
+  return shown;
+}
+
+export function copyButton(words, button = make("button", "copy")) {
+  button.type = "button";
+  button.title = "copy";
+  button.setAttribute("aria-label", "copy the command");
+  button.addEventListener("click", async (event) => {
+    event.stopPropagation();
+    try { await navigator.clipboard.writeText(words()); } catch { return; } // a browser that does not let us: it is there to be selected
+    button.dataset.done = "";
+    setTimeout(() => delete button.dataset.done, 1500);
+  });
+  return button;
 }
 
 // What a text names that `why` can be asked about in turn.

@@ -1,6 +1,6 @@
 // The page's own words: what empty views say, what stands beside a view's name, how old the data is.
 
-import { clock, signs, span } from "./views.js";
+import { clock, signs, span, sparkline } from "./views.js";
 
 const BADGE_S = 5;
 const GREY_S = 20;
@@ -44,6 +44,37 @@ export function summary(name, table, view, classes = {}) {
   const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
   const cut = view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (2: all)` : "";
   return `${parts.join("\u2002")}${cut}`;
+}
+
+// Moves alike, one after the other, are one line: what 23 pods did on a notice is one thing. Opened, it is theirs.
+const ALIKE = 4;
+const WENT = /^\S+ (went|goes|left|leaves) (spot |on-demand )?(\S+?)(?: → (spot |on-demand )?\S+?)?(?:, away [^:]*)?(?:: (.*))?$/;
+
+export function folded(rows) {
+  const found = [];
+  let last = null;
+  for (const row of rows) {
+    const [, verb, from = "", node, to = "", why = ""] = WENT.exec(row.words ?? "") ?? [];
+    const reason = why.replaceAll(` on ${node}`, "");
+    const key = verb && row.state !== "blocked" ? JSON.stringify([row.source, row.state, verb, from, to, reason]) : "";
+    if (key && last?.key === key) { last.rows.push(row); last.nodes.add(node); continue; }
+    last = { key, rows: [row], nodes: new Set([node]), verb, from, to, reason };
+    found.push(last);
+  }
+  return found.flatMap(({ key, rows: alike, nodes, verb, from, to, reason }) => {
+    if (!key || alike.length < ALIKE) return alike;
+    const where = nodes.size === 1 ? [...nodes][0] : `${nodes.size} ${from}nodes`;
+    const words = `${alike.length} pods ${verb === "went" || verb === "left" ? "left" : "leave"} ${where}${to ? `, to ${to.trim()}` : ""}${reason ? `: ${reason}` : ""}`;
+    const [first] = alike;
+    return [{ ...first, id: `all ${first.id}`, op: `${alike.at(-1).op} to ${first.op}`, words, steps: [], members: alike }];
+  });
+}
+
+// The last hours, a bar for each quarter: [name, bars, what it is now]. Less than three quarters are no trend.
+export function trend(found = {}) {
+  const names = [["moves", "moves", ""], ["waiting", "waiting", ""], ["blocked", "blocked", ""], ["spot", "on spot", " %"]];
+  return names.filter(([key]) => (found[key] ?? []).length >= 3 && found[key].some(Boolean))
+    .map(([key, word, unit]) => [word, sparkline(found[key].map((n) => n ?? 0)), `${(found[key].at(-1) ?? 0).toLocaleString("en")}${unit}`]);
 }
 
 // The first that needs a person, with its times.
