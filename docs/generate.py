@@ -205,13 +205,13 @@ def played() -> list[str]:
 
 
 def sample(lines: list[str]) -> str:
-    """The lines that the README shows: the opening, the last act, the totals."""
+    """The nine lines that the README shows: the opening, the last act in short, the totals."""
     acts = len(ACTS)
     last = next(i for i, line in enumerate(lines) if line.startswith(f"{acts}/{acts}"))
     totals = next(i for i, line in enumerate(lines) if line.startswith("PROMISES"))
-    shown = [lines[0], "page http://127.0.0.1:8390   ask it: mooring why pod/demo-tikv-1 -n tidb", lines[2], "  …"]
     ended = next(i for i in range(last, totals) if lines[i].lstrip().startswith(("ok ", "FAIL ")))
-    shown += [*lines[last : ended + 1], *lines[totals : totals + 3]]
+    # Of the last act the command, the gate's first answer, and how it ended.
+    shown = [lines[0], "  …", *lines[last : last + 2], *lines[ended - 1 : ended + 1], *lines[totals : totals + 3]]
     return "\n".join(["$ make demo", *shown]) + "\n"
 
 
