@@ -208,7 +208,7 @@ def sample(lines: list[str]) -> str:
     """The nine lines that the README shows: the opening, the last act in short, the totals."""
     acts = len(ACTS)
     last = next(i for i, line in enumerate(lines) if line.startswith(f"{acts}/{acts}"))
-    totals = next(i for i, line in enumerate(lines) if line.startswith("PROMISES"))
+    totals = next(i for i, line in enumerate(lines) if line.startswith("LOST"))
     ended = next(i for i in range(last, totals) if lines[i].lstrip().startswith(("ok ", "FAIL ")))
     # Of the last act the command, the gate's first answer, and how it ended.
     shown = [lines[0], "  …", *lines[last : last + 2], *lines[ended - 1 : ended + 1], *lines[totals : totals + 3]]

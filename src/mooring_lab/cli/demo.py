@@ -36,6 +36,8 @@ app = App(name="demo")
 SEED: Final = 1
 INDENT: Final = " " * 11
 #: Of a line of the narration, what a terminal shows in bold: the act and its title, or how it ended.
+#: At the end of a check.
+_IDS: Final = re.compile(r"(?: +[A-Z]\d{1,2})+$")
 _HIGHLIGHT: Final = re.compile(r"^\d+/\d+ \d\d:\d\d  .*?(?=  |$)|^ +(?:ok|FAIL)(?=  )")
 #: Columns from which on the table of promises names the acts, not only their numbers.
 TITLES_FROM: Final = 120
@@ -68,13 +70,14 @@ def demo(
         Literal["8.5", "8.1"],
         Parameter(help="8.5: from 8.5.5 TiKV hands leaders on by itself when it ends. 8.1: it does not. Sandbox only."),
     ] = "8.5",
+    verbose: Annotated[bool, Parameter(help="Also the promises: their ids, and the table of all checks.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Play a scripted day and check every promise it shows.
 
     Each act does what a person would type, says what moved and why, and checks what was promised. Exits 0 when every
-    promise was kept, 1 when one was not or the day was stopped before its end. The narration is on stderr, the table of
-    promises on stdout.
+    promise was kept, 1 when one was not or the day was stopped before its end. The narration is on stderr; what the day
+    has cost and its promises are on stdout, with --verbose or where one was not kept as a table.
 
     With --keep, ask in another terminal: mooring why pod/demo-tikv-1 -n tidb
 
@@ -104,10 +107,10 @@ def demo(
     logs.configure("error", "auto")
     began = time.perf_counter()
     if on == "lab" and listener is not None:
-        result, stopped = _on_lab(listener, output, keep=keep, open_=open_, asked=port >= 0)
+        result, stopped = _on_lab(listener, output, verbose=verbose, keep=keep, open_=open_, asked=port >= 0)
     else:
         result, stopped = _on_sandbox(
-            listener, seed, speed, blackbox, tikv, output, keep=keep, open_=open_, asked=port >= 0
+            listener, seed, speed, blackbox, tikv, output, verbose=verbose, keep=keep, open_=open_, asked=port >= 0
         )
     note(closing(result.day, time.perf_counter() - began, stopped=stopped, on_lab=on == "lab"))
     return Exit.DONE if result.day.kept else Exit.CHECK_FAILED
@@ -131,6 +134,7 @@ def _on_sandbox(
     tikv: str,
     output: Format,
     *,
+    verbose: bool,
     keep: bool,
     open_: bool,
     asked: bool,
@@ -151,7 +155,7 @@ def _on_sandbox(
         note(line)
     within_s = WITHIN_S if speed is None else None
     day = Day(
-        _narrate,
+        _narrate if verbose else _narrate_plainly,
         seed=seed,
         paced=not short,
         speed=None if short else speed,
@@ -160,7 +164,7 @@ def _on_sandbox(
         tikv=tikv,
     )
     without = DayWithout(seed, tikv)
-    result = _Result(day, without, output)
+    result = _Result(day, without, output, verbose=verbose)
     beside = (
         None
         if listener is None
@@ -179,7 +183,7 @@ def _on_sandbox(
 
 
 def _on_lab(
-    listener: "socket.socket", output: Format, *, keep: bool, open_: bool, asked: bool
+    listener: "socket.socket", output: Format, *, verbose: bool, keep: bool, open_: bool, asked: bool
 ) -> "tuple[_Result, bool]":
     from mooring_lab.demo.acts import LAB_ACTS
     from mooring_lab.demo.day import Day
@@ -196,8 +200,8 @@ def _on_lab(
     page = page_line(port, asked=asked, when=" once Mooring runs")
     for line in opening(where, page, "It lives in a temporary directory", keep=keep):
         note(line)
-    day, without = Day(_narrate, stage=stage), DayWithout(SEED, acts=LAB_ACTS)
-    result = _Result(day, without, output)
+    day, without = Day(_narrate if verbose else _narrate_plainly, stage=stage), DayWithout(SEED, acts=LAB_ACTS)
+    result = _Result(day, without, output, verbose=verbose)
     stage.when_opened(lambda page: page.tell(lambda: day.banner(without.by)))
     failed, stopped = "", False
     try:
@@ -210,6 +214,11 @@ def _on_lab(
     if failed:
         note(f"mooring: the day could not go on: {failed}")
     return result, stopped
+
+
+def _narrate_plainly(line: str) -> None:
+    """Without the ids of promises at the end of a check."""
+    _narrate(_IDS.sub("", line) if line.lstrip().startswith(("ok ", "FAIL ")) else line)
 
 
 def _narrate(line: str) -> None:
@@ -231,7 +240,8 @@ def _highlighted(found: re.Match[str]) -> str:
 class _Result:
     """What the day came to: told once, at its end or where it was stopped, also when the cluster runs on."""
 
-    def __init__(self, day: "Day", without: "DayWithout", output: Format) -> None:
+    def __init__(self, day: "Day", without: "DayWithout", output: Format, *, verbose: bool) -> None:
+        self._verbose = verbose
         self.day = day
         self._without = without
         self._output = output
@@ -253,8 +263,11 @@ class _Result:
         else:
             sys.stdout.write("\n")
             room = width()
-            print_table(COLUMNS, check_rows(day, titles=room is None or room >= TITLES_FROM))
-            print()
+            rows = check_rows(day, titles=room is None or room >= TITLES_FROM)
+            shown = rows if self._verbose else [row for row in rows if row[1] != "kept"]
+            if shown:
+                print_table(COLUMNS, shown)
+                print()
             for line in totals(day, lost):
                 print("\n".join([line] if room is None else folded(line, room, INDENT)))
         sys.stdout.flush()

@@ -144,13 +144,13 @@ def totals(day: Day, without: Losses | None) -> list[str]:
     """`without`: by the same moment of the other day."""
     checks = [check for act in day.played for check in act.checks]
     kept = sum(check.kept for check in checks)
-    lines = [f"PROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}"]
+    lines = []
     if without is not None and day.played:
         lines += [
             f"LOST       with Mooring: {day.losses.look()}",
             f"           the same day without{'' if day.over else ', by then'}: {without} ({TIKV_WORDS[day.tikv]})",
         ]
-    return lines
+    return [*lines, f"PROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}"]
 
 
 # ── First and last words ──────────────────────────────────────────────────────────────────────────────────────────

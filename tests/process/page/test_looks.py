@@ -87,7 +87,7 @@ async def test_a_busy_day_shows_what_the_sketch_shows(easel):
     stores = await tab.ask("document.querySelector('#stores .body').innerText")
     timeline = await tab.ask("document.querySelector('#timeline .body').innerText.replace(/\\s+/g, ' ')")
     assert "▲ blocked ▸ pay/pay-0 goes on-demand n7" in timeline, "the timeline and the queue agree"
-    assert "18/20" in stores and "0+10/20" in stores, "numbers beside the picture, used and reserved apart"
+    assert "18/20" in stores and "0/20 +10 reserved" in stores, "numbers beside the picture, used and reserved apart"
     await tab.press("5")
     await tab.until("document.body.dataset.view === 'racks'")
     assert "! 1 not ready\u2002~ 1 leaving\u2002· 38 ready" in await tab.ask(
@@ -209,13 +209,13 @@ async def test_tab_goes_from_top_to_bottom_and_never_gets_caught(easel):
         "(document.activeElement)"
     )
     passed = []
-    for _ in range(20):
+    for _ in range(23):
         await tab.press("Tab")
         passed.append(await tab.ask(where))
         shown = await tab.ask("getComputedStyle(document.activeElement).outlineStyle")
         assert shown != "none" or passed[-1] == "BODY", f"no ring around {passed[-1]}"
     views = ["map", "queue", "stores", "nodes", "racks", "timeline"]
-    expected = [*views, "find", "pause", "open", "help", "needs", "the map"]
+    expected = ["home", "all", *views, "find", "pause", "open", "help", "needs", "needs-copy", "the map"]
     expected += [f"row of {v}" for v in ("queue", "stores", "timeline")] + ["play", "speed", "INPUT", "go-live"]
     assert passed[: len(expected)] == expected
 
