@@ -8,6 +8,7 @@ process and by two, which is the most that this machine can give.
 
     python -m bench.rehearse                 all of it
     python -m bench.rehearse dask            one part: plays, sweep, dask or jobs
+    python -m bench.rehearse large           2,000 nodes and 60,000 pods: a node and a rack lost
 """
 
 import os
@@ -60,6 +61,9 @@ T = TypeVar("T")
 
 def main(*parts: str) -> None:
     logs.configure("critical", "auto")
+    if parts == ("large",):
+        large()
+        return
     snapshot, built_s = _timed(_snapshot)
     pods = len(snapshot.of(Kind.POD))
     print(f"built        {len(snapshot.of(Kind.NODE))} nodes, {pods} pods in {built_s:.1f} s")
@@ -72,10 +76,18 @@ def main(*parts: str) -> None:
         PARTS[part](read)
 
 
-def plays(snapshot: Snapshot) -> None:
+def large() -> None:
+    """Twelve times the pods, in workloads of the same size; and what it takes of memory."""
+    snapshot, _ = _timed(lambda: _snapshot(2000, 100, 480, 120))
+    print(f"built        {len(snapshot.of(Kind.NODE))} nodes, {len(snapshot.of(Kind.POD))} pods")
+    plays(snapshot, ["node-lost", "n100"], ["rack-lost", "3"])
+    print(f"memory       {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most")
+
+
+def plays(snapshot: Snapshot, *events: list[str]) -> None:
     """Every spot node gone, and one rack lost."""
     config = everything_on(Config())
-    for words in (["spot-gone"], ["rack-lost", "3"]):
+    for words in events or (["spot-gone"], ["rack-lost", "3"]):
         planned, before_s = acts(words, snapshot, capacity_rules(config), Options()), _cpu_s()
         outcome, took_s = _timed(lambda planned=planned: rehearse(snapshot, planned, config))  # type: ignore[misc]
         played, cpu_s = outcome.played, _cpu_s() - before_s
@@ -141,16 +153,16 @@ def _cpu_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _snapshot() -> Snapshot:
+def _snapshot(nodes: int = NODES, racks: int = RACKS, deployments: int = DEPLOYMENTS, sets: int = SETS) -> Snapshot:
     cluster = Cluster(seed=7, log=False)
-    for at in range(NODES):
+    for at in range(nodes):
         capacity = "spot" if at % 2 else "on-demand"
-        cluster.add_node(f"n{at:03d}", capacity=capacity, rack=at // (NODES // RACKS), cpu="32", memory="128Gi")
-    for at in range(DEPLOYMENTS):
+        cluster.add_node(f"n{at:03d}", capacity=capacity, rack=at // (nodes // racks), cpu="32", memory="128Gi")
+    for at in range(deployments):
         mode = {MODE: "custom", CUSTOM: "30pct"} if at % 2 else {MODE: "majority-in-on-demand"}
         template = manifests.pod_template({"app": f"web-{at}"}, cpu="500m", memory="512Mi")
         cluster.deployment("shop", f"web-{at}", REPLICAS, template=template, labels={ENABLED: "true", **mode})
-    for at in range(SETS):
+    for at in range(sets):
         template = manifests.pod_template({"app": f"db-{at}"}, cpu="500m", memory="512Mi")
         cluster.stateful_set("data", f"db-{at}", MEMBERS, template=template, podManagementPolicy="Parallel")
         cluster.pdb("data", f"db-{at}", {"app": f"db-{at}"}, maxUnavailable=1)

@@ -219,18 +219,47 @@ def owned_by(snapshot: Snapshot, kind: Kind, name: str, owner: dict[str, object]
     return msgspec.structs.replace(snapshot, objects=objects)
 
 
-@pytest.mark.parametrize("through", [Kind.POD, Kind.REPLICA_SET])
-def test_pods_of_an_owner_that_nobody_plays_are_no_comfort(through: Kind) -> None:
-    """O4: all four pods of a Rollout are lost; the first line says that this cannot be told, by kind and name."""
+ROLLOUT = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "r-1", "controller": True}
+
+
+def test_a_rollout_that_stands_still_is_played_as_its_replica_set() -> None:
+    """O4: Kubernetes' own controller replaces the pods, on the other node; none serves for a while, which is a breach."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n")
+    cluster.cordon("n1")
+    cluster.deployment("shop", "web", 4)
+    cluster.run_until_stable()
+    cluster.cordon("n1", on=False)
+    outcome = play(owned_by(taken(cluster), Kind.REPLICA_SET, "web", ROLLOUT), "node-lost n0")
+    assert outcome.answer.startswith("BROKEN: Rollout shop/web had no Ready replica for ")
+    assert {(one.workload, one.node) for one in outcome.played.come} == {("Rollout shop/web", "n1")}
+    assert len(outcome.played.come) == 4
+
+
+def test_a_rollout_that_is_under_way_is_no_comfort() -> None:
+    """O4: two ReplicaSets with replicas: what its next step would do is not known."""
     cluster = Cluster(seed=5)
     cluster.add_nodes(1, "n")
     cluster.deployment("shop", "web", 4)
-    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "r-1", "controller": True}
-    snapshot = owned_by(taken(cluster), through, "web", rollout)
-    outcome = play(snapshot, "node-lost n0")
+    snapshot = owned_by(taken(cluster), Kind.REPLICA_SET, "web", ROLLOUT)
+    (one,) = snapshot.of(Kind.REPLICA_SET)
+    canary = {**one, "metadata": {**one["metadata"], "name": "web-canary", "uid": "rs-2"}, "spec": {**one["spec"]}}
+    canary["spec"]["replicas"] = 1
+    canary["status"] = {"replicas": 0}
+    objects = {**snapshot.objects, Kind.REPLICA_SET.value: [one, canary]}
+    outcome = play(msgspec.structs.replace(snapshot, objects=objects), "node-lost n0")
+    assert outcome.answer.startswith("CANNOT TELL: Rollout shop/web loses 5 of 5 pods")
+
+
+def test_pods_of_an_owner_that_nobody_plays_are_no_comfort() -> None:
+    """O4: all four pods of a CloneSet are lost; the first line says that this cannot be told, by kind and name."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(1, "n")
+    cluster.deployment("shop", "web", 4)
+    outcome = play(owned_by(taken(cluster), Kind.POD, "web", {**ROLLOUT, "kind": "CloneSet"}), "node-lost n0")
     assert outcome.verdict == "cannot-tell"
-    assert outcome.answer.startswith("CANNOT TELL: Rollout shop/web loses 4 of 4 pods")
-    assert [one.workload for one in outcome.played.interrupted] == ["Rollout shop/web"]
+    assert outcome.answer.startswith("CANNOT TELL: CloneSet shop/web loses 4 of 4 pods")
+    assert [one.workload for one in outcome.played.interrupted] == ["CloneSet shop/web"]
 
 
 def test_an_owner_that_nobody_plays_and_that_loses_nobody_does_not_matter() -> None:
@@ -241,8 +270,7 @@ def test_an_owner_that_nobody_plays_and_that_loses_nobody_does_not_matter() -> N
     snapshot = taken(cluster)
     cluster.add_nodes(1, "empty")
     snapshot = msgspec.structs.replace(snapshot, objects={**snapshot.objects, "Node": taken(cluster).of(Kind.NODE)})
-    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "r-1", "controller": True}
-    outcome = play(owned_by(snapshot, Kind.POD, "web", rollout), "node-lost empty0")
+    outcome = play(owned_by(snapshot, Kind.POD, "web", ROLLOUT), "node-lost empty0")
     assert outcome.answer == "HOLDS: no pod is interrupted"
 
 

@@ -1,14 +1,19 @@
 """One event with many seeds: a range per workload."""
 
+from mooring.core.model.kinds import Kind
+from mooring.core.model.times import clock
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.cluster import Cluster
+from mooring_lab.cluster.kubelet import READY, SLOWEST, START
 from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.rehearse.events.catalog import Options, acts
-from mooring_lab.rehearse.outcome import Interrupted
+from mooring_lab.rehearse.outcome import Interrupted, RehearsalOutcome
 from mooring_lab.rehearse.play import Play, everything_on, rehearse
 from mooring_lab.rehearse.snapshot.schema import Snapshot
+from mooring_lab.rehearse.sweep.forks import play_usual_and_slowest
 from mooring_lab.rehearse.sweep.ranges import Run, over, ranges, render
+from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())
 
@@ -68,3 +73,46 @@ def test_ties_are_drawn_among_equal_nodes_alone() -> None:
         cluster.run_until_stable()
         seen |= {pod["spec"]["nodeName"] for pod in cluster.pods("shop", "web")}
     assert seen == {"n0", "n1", "n2"}
+
+
+def _two_nodes(annotations: dict[str, str] | None) -> Snapshot:
+    """Both pods on n0; `annotations` on the template: how long they took to start. None: nothing is known."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, prefix="n")
+    cluster.cordon("n1")
+    cluster.deployment("shop", "web", 2)
+    cluster.run_until_stable()
+    cluster.cordon("n1", on=False)
+    snapshot = taken(cluster)
+    for kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET):
+        for obj in snapshot.of(kind):
+            obj["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
+    return snapshot
+
+
+def _with_slow_starts(snapshot: Snapshot) -> RehearsalOutcome:
+    planned = acts(["node-lost", "n0"], snapshot, capacity_rules(CONFIG), Options())
+    return play_usual_and_slowest(Play(snapshot, planned, CONFIG, seed=1, limit_s=1800.0), planned, 1)
+
+
+def test_where_starts_took_more_or_less_long_the_verdict_says_what_the_slowest_would_mean() -> None:
+    """O4: usually 10 s, once 50 s: the second figure is 40 s later, and both are of the same event."""
+    outcome = _with_slow_starts(_two_nodes({START: "10", READY: "0", SLOWEST: "50"}))
+    assert outcome.slowest is not None and outcome.over_s is not None and outcome.slowest.over_s is not None
+    assert outcome.slowest.over_s - outcome.over_s == 40.0
+    after = clock(outcome.slowest.over_s)
+    assert outcome.answer.endswith(f"; with the slowest start times of the snapshot over after {after}")
+    assert outcome.played.remarks == ()
+
+
+def test_a_start_time_that_nothing_tells_is_assumed_and_said() -> None:
+    """O4: no pod of the workload tells how long it took: 3 s, and up to a minute, neither in silence."""
+    outcome = _with_slow_starts(_two_nodes(None))
+    assert outcome.slowest is not None and "with the slowest start times" in outcome.answer
+    words = "the pods of Deployment shop/web do not tell how long they took to start: 3 s is assumed"
+    assert words in outcome.played.remarks
+
+
+def test_where_all_starts_took_alike_it_is_played_once() -> None:
+    """O4: nothing to add to the verdict."""
+    assert _with_slow_starts(_two_nodes({START: "10", READY: "0"})).slowest is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.model.kinds import Kind
-from mooring_lab.cluster.kubelet import START
+from mooring_lab.cluster.kubelet import READY, SLOWEST, START
 from mooring_lab.rehearse.snapshot.capture import gather, start_time
 from mooring_lab.rehearse.snapshot.redact import redact
 from mooring_lab.rehearse.snapshot.schema import KINDS
@@ -131,5 +131,5 @@ def test_how_long_a_pod_takes_to_start_is_learnt_from_those_that_run() -> None:
         {Kind.POD: pods, Kind.STATEFUL_SET: [owner]}, taken_at="2026-01-02T00:00:00Z", source="test", namespace="m"
     )
     found = made.of(Kind.STATEFUL_SET)[0]["spec"]["template"]
-    assert found["metadata"]["annotations"][START] == "30"
+    assert found["metadata"]["annotations"] == {START: "30", SLOWEST: "40", READY: "0"}
     assert found["spec"]["priority"] == 1000

@@ -87,6 +87,48 @@ def snapshot(
     return Exit.DONE
 
 
+@app.command(name="import")
+def import_(
+    trace: Annotated[Path, Parameter(help="A trace of SimKube, as `skctl export` writes it.")],
+    /,
+    *,
+    file: Annotated[Path, Parameter(name=["--file", "-f"], help="Where to write the snapshot.")],
+    nodes: Annotated[Whole, Parameter(help="A trace has none: so many are made up.")] = 10,
+    cpu: Annotated[str, Parameter(help="Of each node.")] = "16",
+    memory: Annotated[str, Parameter(help="Of each node.")] = "64Gi",
+    zones: Annotated[Whole, Parameter(help="The nodes are in so many zones.")] = 3,
+    spot: Annotated[Whole, Parameter(help="Percent of the nodes that are spot.")] = 0,
+    after: Annotated[str, Parameter(help="As of so long after its beginning, e.g. 90m; not given: its end.")] = "",
+) -> int:
+    """Make a snapshot out of a recorded trace of SimKube, to rehearse without a cluster.
+
+    Deployments, StatefulSets, DaemonSets and budgets of the trace are placed on nodes that are made up.
+
+    Example: mooring rehearse import trace.sktrace -f trace.json --nodes 20 --spot 30
+    """
+    from mooring.clients.wire.quantity import readable
+    from mooring_lab.rehearse.events.catalog import span
+    from mooring_lab.rehearse.snapshot import schema
+    from mooring_lab.rehearse.snapshot.simkube import MadeNodes, import_trace
+
+    if nodes < 1 or zones < 1 or spot > 100:
+        raise UserError("--nodes and --zones: at least 1; --spot: 0 to 100")
+    for flag, value in (("--cpu", cpu), ("--memory", memory)):
+        if not readable(value):
+            raise UserError(f"{flag} {value}: not a quantity, e.g. 16 or 64Gi")
+    made = MadeNodes(count=nodes, cpu=cpu, memory=memory, zones=zones, spot=spot)
+    found = import_trace(trace, made, span(after) if after else None)
+    try:
+        schema.write(found, file)
+    except OSError as error:
+        raise UserError(f"--file {file}: {error.strerror or error}") from None
+    for remark in found.remarks:
+        note(f"mooring: note: {remark}")
+    note(f"{file}: {schema.found(found)}")
+    note(f"next:  mooring rehearse sweep --from {file}")
+    return Exit.DONE
+
+
 @app.command
 def play(
     event: Annotated[
@@ -154,11 +196,15 @@ def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str]
 
 def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "RehearsalOutcome":
     """`port` None: without a page."""
+    from mooring_lab.rehearse.sweep.forks import play_usual_and_slowest
+
     progress = Progress()
     with explained(setup.from_):
-        whole, _ = _prepared(event, setup, progress.show)
+        whole, planned = _prepared(event, setup, progress.show)
         try:
-            return whole.run(None if port is None else _page(whole, port), speed)
+            if port is None:
+                return play_usual_and_slowest(whole, planned, setup.seed)
+            return whole.run(_page(whole, port), speed)
         finally:
             progress.clear()
 

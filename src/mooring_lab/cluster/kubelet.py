@@ -24,6 +24,8 @@ from mooring_lab.cluster.nodes import healthy_conditions
 
 START: Final = "lab.mooring.dev/start-seconds"
 READY: Final = "lab.mooring.dev/ready-seconds"
+#: To Ready at the most, where slow starts are played.
+SLOWEST: Final = "lab.mooring.dev/slowest-start-seconds"
 GRACE: Final = "lab.mooring.dev/grace-seconds"
 FAIL: Final = "lab.mooring.dev/fail"
 #: What a crash loop shows when it is first looked at.
@@ -35,11 +37,12 @@ PodKey = tuple[str, str]
 
 
 class KubeletPace(msgspec.Struct, frozen=True):
-    """How long things take where a pod does not say: start to Running, Running to Ready, and ending."""
+    """How long things take where a pod does not say: start to Running, Running to Ready, ending, and a slow start."""
 
     start_s: float = 2.0
     ready_s: float = 1.0
     end_s: float = 1.0
+    slowest_s: float = 60.0
 
 
 #: A process that needs more time is asked so often.
@@ -58,6 +61,8 @@ class Kubelets:
         self._timeline = timeline
         self._store = store
         self.pace = pace or KubeletPace()
+        #: From now on every pod takes as long to start as the slowest of its kind did.
+        self.slowest = False
         self._stages: dict[PodKey, _Stage] = {}
         self._silent: dict[str, float] = {}
         #: Nodes in graceful shutdown: they start nothing any more.
@@ -190,7 +195,7 @@ class Kubelets:
             return
         if podstate.phase_of(pod) == "Pending":
             if fail != "start":
-                self._begin(pod, node, "starting", self._seconds(pod, START, self.pace.start_s), self._run)
+                self._begin(pod, node, "starting", self._start_s(pod), self._run)
         elif fail in {"ready", "crash", "exit"}:
             if podstate.ready(pod) or fail == "exit":
                 self._begin(pod, node, "failing", 0.0, self._run)
@@ -288,6 +293,11 @@ class Kubelets:
             return max(0.0, float(annotations_of(pod).get(key, default)))
         except ValueError:
             return default
+
+    def _start_s(self, pod: Json) -> float:
+        if self.slowest:
+            return self._seconds(pod, SLOWEST, self._seconds(pod, START, self.pace.slowest_s))
+        return self._seconds(pod, START, self.pace.start_s)
 
     def _end_s(self, pod: Json) -> float:
         """It ends by itself, or is killed when its grace is over."""

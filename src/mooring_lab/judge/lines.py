@@ -150,11 +150,23 @@ def workloads(store: ObjectStore) -> list[Wanted]:
             if kind is Kind.REPLICA_SET and controller_of(obj) is not None:
                 continue
             found.append(Wanted(obj["metadata"]["uid"], title(obj), int(obj["spec"].get("replicas", 1))))
-    return found
+    return [*found, *_rollouts(store)]
+
+
+def _rollouts(store: ObjectStore) -> list[Wanted]:
+    """Argo Rollouts that stand still: all replicas in one ReplicaSet, whose own controller replaces its pods. What the
+    steps of one that is under way would do is not known."""
+    found: dict[str, tuple[str, list[int]]] = {}
+    for obj in store.list(Kind.REPLICA_SET):
+        owner, replicas = controller_of(obj), int(obj["spec"].get("replicas", 1))
+        if owner is not None and owner["kind"] == "Rollout" and replicas:
+            name = title({"kind": "Rollout", "metadata": {**obj["metadata"], "name": owner["name"]}})
+            found.setdefault(owner["uid"], (name, []))[1].append(replicas)
+    return [Wanted(uid, name, of[0]) for uid, (name, of) in sorted(found.items(), key=_by_name) if len(of) == 1]
 
 
 def others(store: ObjectStore, known: Iterable[Wanted]) -> list[Wanted]:
-    """Owners of pods whose controller is not played (a Rollout, a Job): wanted is what each has now."""
+    """Owners of pods whose controller is not played (a Job, a Rollout under way): wanted is what each has now."""
     uids = {one.uid for one in known}
     found: dict[str, tuple[str, int]] = {}
     for pod in store.list(Kind.POD):
@@ -166,7 +178,7 @@ def others(store: ObjectStore, known: Iterable[Wanted]) -> list[Wanted]:
     return [Wanted(uid, name, count, is_played=False) for uid, (name, count) in sorted(found.items(), key=_by_name)]
 
 
-def _by_name(item: tuple[str, tuple[str, int]]) -> tuple[str, str]:
+def _by_name(item: tuple[str, tuple[str, Any]]) -> tuple[str, str]:
     return item[1][0], item[0]
 
 
@@ -189,6 +201,7 @@ def promises(store: ObjectStore, policy: MixPolicy, *, mix: bool) -> list[Promis
         for obj in store.list(kind):
             if kind is not Kind.REPLICA_SET or controller_of(obj) is None:
                 found.extend(_of_workload(kind, obj, policy, mix=mix))
+    found.extend(Promise(ONE_REPLICA, one.name, min(1, one.replicas), one.uid) for one in _rollouts(store))
     for budget in store.list(Kind.PDB):
         found.append(_budget(budget))
     return [promise for promise in found if promise.least > 0]

@@ -331,6 +331,16 @@ class Aftermath:
         short = sum(meter.is_below for meter in self._observer.meters[: len(self._wanted)])
         return f"{len(queue.running)} run, {len(queue.waiting)} wait; {short} workloads short"
 
+    def _assumed_starts(self) -> list[str]:
+        """Of the workloads that got new pods."""
+        loaded = self._loaded
+        names = sorted(loaded.assumed_starts & {one.workload for one in self._observer.come})
+        if not names:
+            return []
+        more = f" (and {len(names) - 1} more)" if names[1:] else ""
+        words = f"the pods of {names[0]}{more} do not tell how long they took to start"
+        return [f"{words}: {loaded.assumed_start_s:g} s is assumed"]
+
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def finish(self, snapshot: Snapshot, seed: int, said: tuple[str, ...]) -> Observed:
@@ -345,7 +355,7 @@ class Aftermath:
         drained = [node for act in self._acts if act.name in {Name.DRAIN, Name.EMPTY} for node in act.nodes]
         undrained = tuple(observer.undrained(drained))
         cut_s = self._limit_s if self._ended == "limit" else None
-        said = (*said, *remarks(self._wanted, observer, cut_s))
+        said = (*said, *remarks(self._wanted, observer, cut_s), *self._assumed_starts())
         for name in list(rig.replicas):
             rig.kill(name)
         new = [one for one in waiting if one.pod not in self._before.waiting]

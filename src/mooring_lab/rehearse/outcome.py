@@ -133,6 +133,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
+class SlowStarts(msgspec.Struct, frozen=True, kw_only=True):
+    """The same event where every pod takes as long to start as the slowest of its workload in the snapshot."""
+
+    verdict: str
+    answer: str
+    over_s: float | None
+
+
 class RehearsalOutcome(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "mooring-rehearsal-outcome"
     version: int = 1
@@ -147,6 +155,24 @@ class RehearsalOutcome(msgspec.Struct, frozen=True, kw_only=True):
     #: Each pod that goes: where to, or what blocks it, and for how long it is away.
     plan: tuple[Move, ...]
     played: Observed
+    #: None: all starts take alike, or it was not played.
+    slowest: SlowStarts | None = None
+
+
+def with_slowest(usual: RehearsalOutcome, slow: RehearsalOutcome) -> RehearsalOutcome:
+    """The verdict with the usual start times, and what the slowest would change about it."""
+    found = SlowStarts(verdict=slow.verdict, answer=slow.answer, over_s=slow.over_s)
+    return msgspec.structs.replace(usual, answer=f"{usual.answer}{_range(usual, slow)}", slowest=found)
+
+
+def _range(usual: RehearsalOutcome, slow: RehearsalOutcome) -> str:
+    starts = "with the slowest start times of the snapshot"
+    if slow.verdict != usual.verdict:
+        return f"; {starts}: {slow.answer}"
+    if slow.over_s == usual.over_s:
+        return ""
+    after = "not over by the end" if slow.over_s is None else f"over after {clock(slow.over_s)}"
+    return f"; {starts} {after}"
 
 
 def judge(played: Observed) -> RehearsalOutcome:

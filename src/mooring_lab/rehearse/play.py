@@ -99,6 +99,16 @@ class Play:
                 ask_mooring(self.rig, scheduler=scheduler)
         self._housekeeping = 0
 
+    @property
+    def starts_vary(self) -> bool:
+        """Pods of one workload took more or less long to start, or nothing is known of it."""
+        return self._loaded.starts_vary
+
+    def play_slow_starts(self) -> None:
+        """From now on, and without a word of how far it is: it is played beside the usual."""
+        self.rig.cluster.kubelets.slowest = True
+        self._progress = lambda _at, _words: None
+
     def run(self, beside: Companion | None = None, speed: float = 1.0) -> RehearsalOutcome:
         """`beside`: what lives next to it, as the page does; from the event on, a second is `speed` virtual ones."""
         self._beside, self._speed = beside, speed

@@ -40,7 +40,7 @@ from mooring.process.pd_directory import endpoints
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.clock import parse_rfc3339
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
-from mooring_lab.cluster.kubelet import READY, START
+from mooring_lab.cluster.kubelet import READY, SLOWEST, START
 from mooring_lab.rehearse.snapshot.redact import redact
 from mooring_lab.rehearse.snapshot.schema import KINDS, PdShot, PlacementShot, Snapshot, StoreShot
 
@@ -124,14 +124,14 @@ def _roots(sets: list[Json]) -> dict[str, str]:
     return {uid: owner["uid"] for uid, owner in owners.items() if owner is not None}
 
 
-def _start_times(pods: list[Json], roots: Mapping[str, str]) -> dict[str, float]:
-    """Seconds from its node to Ready, by the uid of the owner of such pods."""
+def _start_times(pods: list[Json], roots: Mapping[str, str]) -> dict[str, tuple[float, float]]:
+    """Seconds from its node to Ready, by the uid of the owner of such pods: usually, and of the slowest."""
     seen: dict[str, list[float]] = {}
     for pod in pods:
         owner, took = controller_of(pod), start_time(pod)
         if owner is not None and took is not None:
             seen.setdefault(roots.get(owner["uid"], owner["uid"]), []).append(took)
-    return {uid: float(median(times)) for uid, times in seen.items()}
+    return {uid: (float(median(times)), max(times)) for uid, times in seen.items()}
 
 
 def start_time(pod: Json) -> float | None:
@@ -152,11 +152,13 @@ def _priorities(pods: list[Json]) -> dict[str, int]:
     return {name: number for name, number in named if name and isinstance(number, int)}
 
 
-def _tell(template: Json, was: Any, start_s: float | None, priorities: Mapping[str, int]) -> None:
+def _tell(template: Json, was: Any, start: tuple[float, float] | None, priorities: Mapping[str, int]) -> None:
     """Write what was learnt onto a template of ours (it is a fresh object)."""
     annotations = template["metadata"].get("annotations") or {}
-    if start_s is not None and START not in annotations and READY not in annotations:
-        template["metadata"]["annotations"] = {**annotations, START: f"{start_s:g}", READY: "0"}
+    if start is not None and START not in annotations and READY not in annotations:
+        usual, slowest = start
+        learnt = {START: f"{usual:g}", READY: "0", **({SLOWEST: f"{slowest:g}"} if slowest > usual else {})}
+        template["metadata"]["annotations"] = {**annotations, **learnt}
     name = ((was or {}).get("spec") or {}).get("priorityClassName")
     number = priorities.get(str(name))
     if number is not None and "priority" not in template["spec"]:
@@ -168,8 +170,9 @@ PAGE_S: Final = 60.0
 #: A long list whose beginning was compacted away while we read is begun again this often.
 TRIES: Final = 3
 _LAST_FIRST: Final = tuple(reversed(KINDS))
-#: Not a kind that Mooring reads: a rehearsal only says that they are there.
+#: Not kinds that Mooring reads: a rehearsal only says that they are there.
 AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+CRON_JOBS: Final = "/apis/batch/v1/cronjobs"
 
 MakePd = Callable[[Key, tuple[str, ...]], PlacementDriver]
 MakeRegistry = Callable[[str, NetboxSettings], MachineRegistry]
@@ -194,10 +197,13 @@ async def take(
             path = RESOURCES[kind].path(config.namespace if kind is Kind.CONFIG_MAP else "")
             whole[kind] = await lists.of(path, RESOURCES[kind].plural)
             progress(f"{len(whole[kind])} {RESOURCES[kind].plural}")
-        autoscalers = await _autoscalers(lists)
+        autoscalers = await _not_played(lists, AUTOSCALERS, "HorizontalPodAutoscaler")
+        cron_jobs = await _not_played(lists, CRON_JOBS, "CronJob")
     finally:
         await transport.close()
-    remarks = lists.remarks()
+    calm = [one for one in autoscalers if not isinstance(one, str) and _is_calm(one)]
+    remarks = [*lists.remarks(), *_same_load(calm)]
+    acting = [one for one in (*autoscalers, *cron_jobs) if one not in calm]
     pds = await _pds(whole[Kind.TIDB_CLUSTER], config, make_pd, remarks)
     return gather(
         whole,
@@ -206,7 +212,7 @@ async def take(
         namespace=config.namespace,
         pds=pds,
         machines=await _machines(whole[Kind.CONFIG_MAP], config, make_registry, remarks),
-        autoscalers=autoscalers,
+        autoscalers=[one if isinstance(one, str) else _named(one) for one in acting if not _is_suspended(one)],
         remarks=remarks,
     )
 
@@ -269,12 +275,35 @@ class _Lists:
         return [f"{apart} (the API server does not have revision {self._revision} any more)"]
 
 
-async def _autoscalers(lists: _Lists) -> list[str]:
+async def _not_played(lists: _Lists, path: str, kind: str) -> list[Json | str]:
+    """Each with its kind, which a list leaves out; words where they may not be listed."""
     try:
-        found = await lists.of(AUTOSCALERS, "horizontalpodautoscalers")
+        found = await lists.of(path, path.rpartition("/")[2])
     except RefusedError:
-        return ["HorizontalPodAutoscalers (not allowed to list them)"]
-    return [f"HorizontalPodAutoscaler {one['metadata']['namespace']}/{one['metadata']['name']}" for one in found]
+        return [f"{kind}s (not allowed to list them)"]
+    return [{**one, "kind": kind} for one in found]
+
+
+def _named(one: Json) -> str:
+    return f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def _is_suspended(one: Json | str) -> bool:
+    return not isinstance(one, str) and bool((one.get("spec") or {}).get("suspend"))
+
+
+def _is_calm(one: Json) -> bool:
+    """An autoscaler that is where it wants to be. With the same load it stays there whoever is away: a pod that is not
+    Ready counts as idle, and what it would have carried is on the others."""
+    status = one.get("status") or {}
+    return bool(status.get("desiredReplicas")) and status["desiredReplicas"] == status.get("currentReplicas")
+
+
+def _same_load(calm: Sequence[Json]) -> list[str]:
+    if not calm:
+        return []
+    more = f" (and {len(calm) - 1} more)" if calm[1:] else ""
+    return [f"{_named(calm[0])}{more}: the same load is assumed, with which it keeps the replicas that it asked for"]
 
 
 # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────────────

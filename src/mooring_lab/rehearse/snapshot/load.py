@@ -6,7 +6,8 @@ sandbox's own (it hashes templates in its way), a node that was not Ready stays 
 long stays so. tidb-operator does not reconcile: its templates are not the stand-in's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any, Final
 
 import msgspec
@@ -24,12 +25,13 @@ from mooring_lab.cluster.controllers import podstate
 from mooring_lab.cluster.controllers.podstate import annotations_of, labels_of, with_meta
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
 from mooring_lab.cluster.controllers.workloads.rollout import REVISION_LABEL, template_hash
-from mooring_lab.cluster.kubelet import FAIL, KubeletPace
+from mooring_lab.cluster.kubelet import FAIL, READY, SLOWEST, START, KubeletPace
 from mooring_lab.cluster.sabakan import SandboxSabakan
 from mooring_lab.cluster.sabakan.registry import RegisteredMachine
 from mooring_lab.cluster.scheduler.selection import Profile
 from mooring_lab.demo.acts.stores import LIMITS
 from mooring_lab.demo.sandbox_stage import SandboxStage
+from mooring_lab.judge.lines import title
 from mooring_lab.rehearse.snapshot.capture import gather, shot
 from mooring_lab.rehearse.snapshot.schema import KINDS, VERSION, BadSnapshotError, PdShot, Snapshot
 from mooring_lab.rehearse.snapshot.stores import assumed, build_pd, component_pods, tikv_pods
@@ -55,16 +57,23 @@ class Loaded:
         #: Drivers of systems with leaders (`mooring.dev/leaders`): a snapshot asks none of them.
         self.assumed_systems: set[str] = set()
         self.remarks: list[str] = []
+        #: Workloads of whose pods none tells how long it took to start, and how long is assumed instead.
+        self.assumed_starts: set[str] = set()
+        self.assumed_start_s = 0.0
+        #: Starts differ, or some are assumed: slow ones are worth a second look.
+        self.starts_vary = False
 
 
 def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Loaded:
     """Raises BadSnapshotError, naming the object, when something in it cannot stand."""
     taken_at = parse_rfc3339(snapshot.taken_at)
     schedulers = sorted({*_schedulers(snapshot), DEFAULT_SCHEDULER, "tidb-scheduler"})
+    pace = _usual_pace(snapshot, pace or KubeletPace())
     profiles = tuple(Profile(name, 100) if name == "tidb-scheduler" else Profile(name) for name in schedulers)
     cluster = Cluster(seed ^ _OTHER_IDS, Timeline(taken_at), profiles=profiles, pace=pace, log=False)
     cluster.tidb_operator.stopped = True
     loaded = Loaded(cluster)
+    _say_of_starts(snapshot, loaded, pace)
     if snapshot.version < VERSION:
         loaded.remarks.append("an earlier Mooring took the snapshot: host ports and labels of namespaces are not in it")
     pods = snapshot.of(Kind.POD)
@@ -87,6 +96,37 @@ def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Load
     if snapshot.machines is not None:
         _register(cluster, snapshot)
     return loaded
+
+
+def _starts(snapshot: Snapshot) -> Iterator[tuple[str, float | None, float | None]]:
+    """Of each workload how long a start takes, usually and at the most; None: not known."""
+    for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET):
+        for obj in snapshot.of(kind):
+            if not obj["spec"].get("replicas", 1) or (kind is Kind.REPLICA_SET and controller_of(obj) is not None):
+                continue
+            said = (obj["spec"]["template"].get("metadata") or {}).get("annotations") or {}
+            known = START in said or READY in said
+            yield (
+                title(obj),
+                float(said.get(START, 0)) if known else None,
+                float(said[SLOWEST]) if SLOWEST in said else None,
+            )
+
+
+def _usual_pace(snapshot: Snapshot, pace: KubeletPace) -> KubeletPace:
+    """A pod of which nothing is known starts as one in the middle of those of which something is."""
+    usual = [start for _, start, _ in _starts(snapshot) if start is not None]
+    if not usual:
+        return pace
+    slowest = max(usual + [one for _, _, one in _starts(snapshot) if one is not None])
+    return msgspec.structs.replace(pace, start_s=float(median(usual)), ready_s=0.0, slowest_s=slowest)
+
+
+def _say_of_starts(snapshot: Snapshot, loaded: Loaded, pace: KubeletPace) -> None:
+    starts = list(_starts(snapshot))
+    loaded.assumed_starts = {name for name, usual, _ in starts if usual is None}
+    loaded.assumed_start_s = pace.start_s + pace.ready_s
+    loaded.starts_vary = bool(loaded.assumed_starts) or any(slowest is not None for _, _, slowest in starts)
 
 
 def _restored(kind: Kind, obj: Json, taken_at: float, revisions: Mapping[str, Any]) -> Json:

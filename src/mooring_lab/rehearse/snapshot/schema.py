@@ -90,7 +90,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pds: tuple[PdShot, ...] = ()
     #: None: no registry was asked.
     machines: tuple[Machine, ...] | None = None
-    #: "HorizontalPodAutoscaler shop/web": there, and not played.
+    #: "HorizontalPodAutoscaler shop/web", "CronJob shop/report": there, and not played.
     autoscalers: tuple[str, ...] = ()
     #: What could not be looked at, in words; a rehearsal repeats them.
     remarks: tuple[str, ...] = ()

@@ -161,6 +161,8 @@ def _workload(weak: Weakness, snapshot: Snapshot) -> tuple[Kind, Json] | None:
     budget = next((one for one in snapshot.of(Kind.PDB) if title(one) == weak.object), None)
     for kind in WORKLOADS:
         for obj in snapshot.of(kind):
+            if kind is Kind.REPLICA_SET and controller_of(obj) is not None:
+                continue
             labels = obj["spec"]["template"].get("metadata", {}).get("labels") or {}
             alike = budget is not None and budget["metadata"]["namespace"] == obj["metadata"]["namespace"]
             if title(obj) == wanted:
