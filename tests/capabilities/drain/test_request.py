@@ -15,7 +15,7 @@ HASH = {"pod-template-hash": "abc"}
 
 def detached():
     owned = pod("web-1", labels=HASH, owner=Owner(Kind.REPLICA_SET, "web-abc", "rs"))
-    before = {"workload": "Deployment/tidb/web", **before_detach(owned)}
+    before = {"workload": "Deployment/tidb/web", **before_detach(owned, Kind.DEPLOYMENT)}
     mark = Mark(
         operator="1", source="fleet", reason="retiring", step="leaving", since=1.0, pod_uid=owned.uid, before=before
     )
