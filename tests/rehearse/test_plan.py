@@ -86,7 +86,7 @@ def test_the_report_for_a_pull_request_is_short(demo: Snapshot) -> None:
     now = swept(demo, _found("node-lost b", msgspec.structs.replace(LINE, object="Deployment shop/web")))
     lines = markdown(now, compare(now, before))
     assert lines[0] == "### Rehearsal: worse"
-    assert "| Deployment shop/web | quorum | for 1:00 | `node-lost b` | spread it |" in lines
+    assert "| Deployment shop/web | quorum | for 1:00 | `node-lost b` | would fix it: spread it |" in lines
     assert "- fixed: StatefulSet data/db: quorum" in lines
     assert lines[-1] == "- 1 played: 0 kept, 1 broken, 0 cannot tell; 0 broken promises as before"
 

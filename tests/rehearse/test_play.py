@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
@@ -234,6 +235,23 @@ def test_a_rollout_that_stands_still_is_played_as_its_replica_set() -> None:
     assert outcome.answer.startswith("BROKEN: Rollout shop/web had no Ready replica for ")
     assert {(one.workload, one.node) for one in outcome.played.come} == {("Rollout shop/web", "n1")}
     assert len(outcome.played.come) == 4
+
+
+def test_a_rollout_of_mix_is_moved_in_time() -> None:
+    """O4, M8: the snapshot has the Rollout with its labels, so its pods leave spot nodes before these go."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    cluster.deployment("shop", "web", 4)
+    snapshot = owned_by(taken(cluster), Kind.REPLICA_SET, "web", ROLLOUT)
+    meta = {"namespace": "shop", "name": "web", "uid": "r-1", "labels": {ENABLED: "true", MODE: "custom", CUSTOM: "1"}}
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "web"}}, "strategy": {"canary": {"maxSurge": 1}}}
+    objects = {**snapshot.objects, Kind.ROLLOUT.value: [{"metadata": meta, "spec": spec}]}
+    written = msgspec.json.encode(msgspec.structs.replace(snapshot, objects=objects))
+    argo = written.replace(b'"pod-template-hash"', b'"rollouts-pod-template-hash"')
+    outcome = play(msgspec.json.decode(argo, type=Snapshot), "spot-gone")
+    assert (outcome.verdict, outcome.answer) == ("kept", "HOLDS: no pod is interrupted")
+    assert {(one.workload, one.how) for one in outcome.played.gone} == {("Rollout shop/web", "moved")}
 
 
 def test_a_rollout_that_is_under_way_is_no_comfort() -> None:

@@ -48,6 +48,14 @@ WHOLE: dict[Kind, dict[str, Any]] = {
         "metadata": {**META, "annotations": ANNOTATIONS},
         "spec": {"replicas": 2, "template": {"metadata": {"annotations": ANNOTATIONS}, "spec": POD_SPEC}},
     },
+    Kind.ROLLOUT: {
+        "metadata": META,
+        "spec": {
+            "replicas": 2,
+            "strategy": {"canary": {"maxSurge": 1, "steps": [SECRET]}},
+            "template": {"spec": POD_SPEC},
+        },
+    },
     Kind.PV: {"metadata": META, "spec": {"csi": {"volumeAttributes": {"k": SECRET}}, "capacity": {"storage": "1Gi"}}},
     Kind.TIDB_CLUSTER: {"metadata": META, "spec": {"tikv": {"replicas": 3, "config": SECRET, "env": [SECRET]}}},
     Kind.NODE: {"metadata": META, "spec": {"providerID": SECRET}, "status": {"images": [SECRET], "nodeInfo": SECRET}},
@@ -69,6 +77,7 @@ def test_what_placement_reads_is_kept() -> None:
     assert pod["spec"]["containers"] == [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]
     assert pod["spec"]["tolerations"] == POD_SPEC["tolerations"]
     assert [v["name"] for v in pod["spec"]["volumes"]] == ["data", "tmp"]
+    assert redact(Kind.ROLLOUT, WHOLE[Kind.ROLLOUT])["spec"] == {"replicas": 2, "strategy": {"canary": {"maxSurge": 1}}}
     assert redact(Kind.CONFIG_MAP, WHOLE[Kind.CONFIG_MAP])["data"] == {"url": "http://sabakan:10080/graphql"}
 
 

@@ -332,6 +332,10 @@ class ObjectStore:
         if node:
             self._by_node.discard(node, key)
 
+    def vouch(self, uid: str, kind: Kind) -> None:
+        """An owner that is not kept here lives elsewhere: what it owns stays."""
+        self._uids.setdefault(uid, kind)
+
     # ── Garbage collection ────────────────────────────────────────────────────────────────────────────────────────
 
     def _collect_orphan(self, kind: Kind, obj: Json) -> None:

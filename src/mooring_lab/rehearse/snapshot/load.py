@@ -79,6 +79,11 @@ def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Load
     pods = snapshot.of(Kind.POD)
     _place_pds(snapshot, loaded, pods)
     revisions = _revisions(snapshot, pods)
+    for kind in (Kind.REPLICA_SET, Kind.POD):
+        for obj in snapshot.of(kind):
+            for owner in obj["metadata"].get("ownerReferences") or ():
+                if owner.get("kind") in (Kind.ROLLOUT, Kind.CLONE_SET):  # an earlier snapshot does not have them
+                    cluster.store.vouch(owner["uid"], Kind(owner["kind"]))
     for kind in KINDS:
         for obj in snapshot.of(kind):
             if kind is Kind.NAMESPACE and cluster.store.find(kind, "", obj["metadata"]["name"]) is not None:

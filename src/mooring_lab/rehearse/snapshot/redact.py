@@ -67,10 +67,15 @@ _SPEC: Final[dict[Kind, tuple[str, ...]]] = {
         *("replicas", "selector", "updateStrategy", "minReadySeconds", "podManagementPolicy"),
         *("ordinals", "serviceName"),
     ),
+    Kind.ROLLOUT: ("replicas", "selector", "minReadySeconds", "paused"),
+    Kind.CLONE_SET: ("replicas", "selector", "minReadySeconds"),
     Kind.DAEMON_SET: ("selector", "updateStrategy", "minReadySeconds"),
     Kind.PDB: ("minAvailable", "maxUnavailable", "selector", "unhealthyPodEvictionPolicy"),
     Kind.RESOURCE_QUOTA: ("hard",),
 }
+#: Of others' controllers.
+_OTHER_ROLLOUTS: Final = frozenset({Kind.ROLLOUT, Kind.CLONE_SET})
+_FIGURES: Final = ("maxSurge", "maxUnavailable")
 _COUNTS: Final = (
     *("observedGeneration", "replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"),
     *("fullyLabeledReplicas", "unavailableReplicas", "currentRevision", "updateRevision", "collisionCount"),
@@ -109,6 +114,8 @@ def _spec(kind: Kind, obj: Json) -> Json:
     if kind is Kind.POD:
         return pod_spec(spec)
     made = _part(spec, _SPEC[kind])
+    if kind in _OTHER_ROLLOUTS:
+        return made | _may_be_away(spec)
     if "template" in spec:
         made["template"] = _template(kind, obj)
     if kind is Kind.PV and spec.get("claimRef"):
@@ -119,6 +126,17 @@ def _spec(kind: Kind, obj: Json) -> Json:
             for one in spec["volumeClaimTemplates"]
         ]
     return made
+
+
+def _may_be_away(spec: Json) -> Json:
+    """How many, as mix reads it. How else they roll out is not played, and their pods have the template."""
+    figures: Json = {}
+    for field in ("strategy", "updateStrategy"):
+        given = spec.get(field) or {}
+        ways = {way: _part(given[way] or {}, _FIGURES) for way in ("canary", "blueGreen") if way in given}
+        if kept := {**_part(given, (*_FIGURES, "paused")), **ways}:
+            figures[field] = kept
+    return figures
 
 
 def _metadata(kind: Kind, metadata: Json) -> Json:

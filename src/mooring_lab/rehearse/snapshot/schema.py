@@ -29,6 +29,8 @@ KINDS: Final = (
     Kind.PV,
     Kind.PVC,
     Kind.TIDB_CLUSTER,
+    Kind.ROLLOUT,
+    Kind.CLONE_SET,
     Kind.DEPLOYMENT,
     Kind.REPLICA_SET,
     Kind.STATEFUL_SET,
