@@ -13,7 +13,9 @@ import msgspec
 from aiohttp import web
 
 from mooring.capabilities.balance.foreign import steps_of
-from mooring.capabilities.drain.request import attach_metadata, is_detached, request_of
+from mooring.capabilities.drain.gate import at_once
+from mooring.capabilities.drain.policy import DrainPolicy
+from mooring.capabilities.drain.request import is_detached, request_of, withdraw
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
 from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
 from mooring.capabilities.handoff.operators import read_back
@@ -22,7 +24,7 @@ from mooring.capabilities.home.memory import read_places
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import BadRequestError
-from mooring.capabilities.mix.admission.reviews import BadReviewError
+from mooring.capabilities.mix.admission.reviews import BadReviewError, eviction_request
 from mooring.capabilities.registry import descriptors
 from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
@@ -36,7 +38,7 @@ from mooring.core.engine.recording.brief import Batch
 from mooring.core.engine.recording.records import PART, Writer
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.names import unknown
-from mooring.core.model.cluster import Node, Owner, Pod, PodShape
+from mooring.core.model.cluster import Key, Node, Owner, Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.limits import is_dense
@@ -189,6 +191,25 @@ def _reviews() -> Iterator[Target]:
         ask = reviewer.pods if path.endswith("pods") else reviewer.workloads
         run = _answered(loop, ask)
         yield Target(f"webhook {path}", tuple(seeds), run, (BadReviewError, RecursionError))
+    yield _evictions()
+
+
+def _evictions() -> Target:
+    """What the gate reads of an eviction, and what every replica answers."""
+    seen, policy = world(), DrainPolicy()
+    said = {"kind": "Eviction", "metadata": {"namespace": "tidb", "name": NAME}, "deleteOptions": None}
+    request = {"uid": "r", "namespace": "tidb", "name": NAME, "operation": "CREATE", "subResource": "eviction"}
+    request |= {"object": said, "userInfo": {"username": "kubernetes-admin"}, "dryRun": False}
+    bound = {**said, "deleteOptions": {"preconditions": {"uid": "p"}}}
+    both = ({**request, "object": one} for one in (said, bound))
+    reviews = ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": one} for one in both)
+
+    def run(body: bytes) -> object:
+        found = eviction_request(body)
+        return at_once(seen.pod(Key(found.namespace, found.name)), found.pod_uid, seen, policy)
+
+    seeds = tuple(json.dumps(one).encode() for one in reviews)
+    return Target("webhook evictions", seeds, run, (BadReviewError, RecursionError))
 
 
 def _answered(loop: asyncio.AbstractEventLoop, ask: Callable[[bytes], Any]) -> Callable[[bytes], object]:
@@ -354,7 +375,7 @@ def _marks() -> Target:
         pod = Pod("shop", "web-1", "p", "1", shape, annotations={LEAVING: text})
         found = request_of(pod)
         if found is not None and is_detached(pod):
-            attach_metadata(found.before)
+            withdraw(pod, "taken back")
         tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text, HOME: text})
         marks = marks_of(tc) or {}
         names_of_no_member(tc, marks)
