@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.capabilities.balance import kept
-from mooring.capabilities.balance.book import Book
+from mooring.capabilities.balance.book import BOOK, FEW, STORE, STORE_IDS, SUMMARY_IDS, Book, restore_book
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import StoreSummary
 from mooring.capabilities.mix.admission.book import SlotBook
@@ -139,10 +138,10 @@ def test_all_of_a_book_of_regions_is_kept():
     """It is taken by name: an attribute that is added and not named would be lost."""
     book = Book(BalancePolicy())
     follow = {"_policy", "summary", "_operators", "_seen", "_left", "_leaving"}
-    assert {*kept.BOOK} | follow == vars(book).keys()
+    assert {*BOOK} | follow == vars(book).keys()
     rest = {"policy", "rules", "stores", "regions", "_voters", "by_voters", "size_mib", "bytes", "_order", "_odd_kept"}
-    assert {*kept.SUMMARY_IDS} | rest == vars(book.summary).keys()
-    assert {*kept.STORE, *kept.STORE_IDS} == {*StoreSummary.__slots__}
+    assert {*SUMMARY_IDS} | rest == vars(book.summary).keys()
+    assert {*STORE, *STORE_IDS} == {*StoreSummary.__slots__}
 
 
 def test_while_a_list_is_being_taken_in_there_is_no_checkpoint():
@@ -436,11 +435,11 @@ def test_no_step_copies_much(tmp_path):
 def test_a_book_of_many_regions_is_copied_in_steps_and_comes_back(tmp_path):
     """A million regions are no value that is copied, or made into bytes, in one go."""
     book, policy = Book(BalancePolicy()), BalancePolicy()
-    for number in range(1, kept.FEW + 300):
+    for number in range(1, FEW + 300):
         book.summary.put(Region(number, f"{number:06}", f"{number + 1:06}", size_mib=number))
     snapshot = MemorySnapshot({"books": {"a": book}}, {})
     assert sum(1 for _ in snapshot.steps) > 10
-    back = kept.restore(Book(policy), read(snapshot.records(), {}, {})["books"]["a"])
+    back = restore_book(Book(policy), read(snapshot.records(), {}, {})["books"]["a"])
     assert list(back.summary.regions.values()) == list(book.summary.regions.values())
     assert (back.summary.by_voters, back.summary._voters) == (book.summary.by_voters, book.summary._voters)
     assert (back.summary._order, back.summary.bytes) == (book.summary._order, book.summary.bytes)

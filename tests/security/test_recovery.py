@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.drain.evict import node_cost
+from mooring.capabilities.drain.readiness import node_cost
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.operators import DELETING
 from mooring.core.engine.engine import RECOVERY_S

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import data, integers, sampled_from
 
 from mooring.capabilities.drain.empty_node import Emptying, proposals
-from mooring.capabilities.drain.evict import node_cost
+from mooring.capabilities.drain.readiness import node_cost
 from mooring.capabilities.handoff.operators import eviction_operator, restart_for
 from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.capabilities.home.capability import Home

@@ -1,6 +1,6 @@
 """A member of a TidbCluster is known by its owner; labels decide only where no owner is known."""
 
-from mooring.capabilities.drain.component import Component, component_of, is_handed_over
+from mooring.capabilities.drain.leaders import Component, component_of, is_handed_over
 from mooring.core.model.cluster import Key, Owner
 from mooring.core.model.kinds import Kind
 

@@ -5,8 +5,7 @@ about a cluster of their own (the comparison in `bench/regions`).
 """
 
 from mooring.capabilities.balance.capability import Balance
-from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.picture import Picture, Proposal
+from mooring.capabilities.balance.picture import Influence, Picture, Proposal
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.schedulers import SCHEDULERS, operator_of, propose, propose_all
 from mooring.capabilities.balance.summary import Summary

@@ -15,8 +15,7 @@ import msgspec
 from mooring.capabilities.balance import drive, foreign, pause
 from mooring.capabilities.balance.book import RANGE, Book, RegionBooks
 from mooring.capabilities.balance.drive import RegionPayload, region_payload
-from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.picture import Picture
+from mooring.capabilities.balance.picture import Influence, Picture
 from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA, BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.core.model.cluster import Key

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.balance import leaders, peers, shape
+from mooring.capabilities.balance import leaders, peers
 from mooring.capabilities.balance.picture import Picture, Proposal
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
 from mooring.core.model.operator import Operator
@@ -20,8 +20,8 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
         BALANCE_LEADER: leaders.balance_leader,
         BALANCE_REGION: peers.balance_region,
         REPLICA: peers.replica,
-        MERGE: shape.merge,
-        SPLIT: shape.split,
+        MERGE: peers.merge,
+        SPLIT: peers.split,
         HOT: leaders.hot,
     }
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain import nodes, responder
+from mooring.capabilities.drain import nodes, prepare
 from mooring.capabilities.drain.gate import (
     SOURCE,
     Asked,
@@ -142,13 +142,13 @@ class Drain:
             asked = None  # what it asked for was undone: it counts again when it is repeated
         if pod is not None and pod.active and nodes.restarts(pod):
             return nodes.restart(pod, world, now)
-        if pod is None or not pod.active or (asked is None and mark is None and not responder.is_turn(requested)):
+        if pod is None or not pod.active or (asked is None and mark is None and not prepare.is_turn(requested)):
             return self._rest(pod, held, world, now)
         found = _Request(self.policy, world, queue, now, pod, mark, asked, requested, held or Held(now)).evaluation()
-        if requested is None or not responder.is_turn(requested):
+        if requested is None or not prepare.is_turn(requested):
             return found
         said = at_once(pod, pod.uid, world, self.policy) or answer(pod, world, queue, self.policy, found.verdict, now)
-        reply = responder.reply(requested, said, estimate_of(pod, queue, world), now)
+        reply = prepare.reply(requested, said, estimate_of(pod, queue, world), now)
         return found if reply is None else msgspec.structs.replace(found, instructions=(*found.instructions, reply))
 
     def _rest(self, pod: Pod | None, held: Held | None, world: WorldRead, now: float) -> Evaluation:
@@ -238,7 +238,7 @@ class _Request:
         self._last = max(held.since if mark is not None else 0.0, asked.last if asked is not None else 0.0)
         if requested is not None:
             # Kubernetes' own is repeated by standing there, and tried next once it is completed.
-            self._last = max(self._last, now if responder.is_turn(requested) else requested.completed or 0.0)
+            self._last = max(self._last, now if prepare.is_turn(requested) else requested.completed or 0.0)
         self._record = queue.record_of(subject_of(pod))
 
     def evaluation(self) -> Evaluation:
@@ -246,7 +246,7 @@ class _Request:
         guard = guard_of(pod, self._world, policy)
         if guard is Guard.NONE:
             return self._undone("it is no longer guarded")
-        if responder.is_over(self._requested) and self._asked is None:
+        if prepare.is_over(self._requested) and self._asked is None:
             return self._undone("nobody requests its eviction any more")
         if now - self._last > policy.forget_s:
             return self._undone(f"its eviction was not repeated for {policy.forget_s:.0f} s")

@@ -18,12 +18,11 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import came_past
-from mooring.capabilities.drain.evict import blocked_by_budget
-from mooring.capabilities.drain.leaders import kept_leaders
+from mooring.capabilities.drain.leaders import is_handed_over, kept_leaders
 from mooring.capabilities.drain.readiness import (
     active_pods,
+    blocked_by_budget,
     is_ready,
     missing_facts,
     ready_pods,
@@ -43,8 +42,7 @@ from mooring.capabilities.drain.request import (
     workload_behind,
     workload_named,
 )
-from mooring.capabilities.drain.room import NodeRoom, Room, is_going, needs_of
-from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.drain.room import NodeRoom, Room, is_going, needs_of, stuck_volume
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Taint, Workload
 from mooring.core.model.decision import End, Fact, NextStep, OperatorRecord, Recovered, Verdict, Withdrawal

@@ -21,11 +21,9 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.component import HANDED_OVER, component_of, led_set
-from mooring.capabilities.drain.evict import closed_budget
-from mooring.capabilities.drain.led import kept, look_at
+from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, look_at
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy
-from mooring.capabilities.drain.readiness import active_pods, is_ready, subject_of, target_of
+from mooring.capabilities.drain.readiness import active_pods, closed_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import AFFINITY, can_detach, is_detached, request_of
 from mooring.capabilities.drain.signals import ends_at
 from mooring.core.model.cluster import Key, Pod, PodEviction, Workload

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.drain import empty_node
-from mooring.capabilities.drain.component import is_handed_over, led_set
 from mooring.capabilities.drain.cordon import cordon, cordon_mark, lift_cordon
 from mooring.capabilities.drain.empty_node import Emptying
 from mooring.capabilities.drain.gate import doing_of
+from mooring.capabilities.drain.leaders import is_handed_over, led_set
 from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import request_of

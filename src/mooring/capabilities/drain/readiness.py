@@ -8,8 +8,9 @@ states the same ones, so that no absence is charged twice.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mooring.core.model.cluster import Pod, Workload
-from mooring.core.model.decision import Fact
+from mooring.core.model.cluster import Pdb, Pod, Workload
+from mooring.core.model.decision import Fact, Verdict
+from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
@@ -101,3 +102,35 @@ def _moved_away(target: str, serving: set[str], queue: QueueRead) -> list[str]:
     """
     running = ((queue.get(i), queue.phase(i) or 0) for i, _ in queue.holders(target))
     return [o.subject for o, phase in running if o and target in o.phases[phase] and o.payload.uid not in serving]
+
+
+# ── Evictions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# What keeps a pod from being evicted.
+
+#: What one pod that leaves a node takes of `node/<name>`.
+_NODE_COST: Final = 4
+
+
+def node_cost(node: str, namespace: str) -> dict[str, int]:
+    """What a pod takes that leaves this node. Its namespace leaves some to others, whatever deadline a mark names: a
+    node that has a notice has no limit."""
+    target = f"node/{node}"
+    return {target: _NODE_COST, f"share/{target}/{namespace}": _NODE_COST} if node else {}
+
+
+def closed_budget(pod: Pod, world: WorldRead) -> Pdb | None:
+    """A PodDisruptionBudget that allows no disruption of this pod now. Evicting one that is not Ready disrupts
+    nothing."""
+    if not pod.ready:
+        return None
+    return next((b for b in world.pdbs_of(pod) if b.disruptions_allowed < 1), None)
+
+
+def blocked_by_budget(pod: Pod, world: WorldRead) -> Verdict | None:
+    """None: no budget keeps it."""
+    budget = closed_budget(pod, world)
+    if budget is None:
+        return None
+    detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
+    return Verdict(State.BLOCKED, Reason.PDB, detail)

@@ -22,8 +22,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.evict import blocked_by_budget
-from mooring.capabilities.drain.readiness import is_down, is_ready, subject_of, target_of
+from mooring.capabilities.drain.readiness import blocked_by_budget, is_down, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import (
     DETACH,
     EVICT,

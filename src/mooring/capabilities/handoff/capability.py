@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from mooring.capabilities.drain.component import component_of, led_set
-from mooring.capabilities.drain.led import LeaderLook, LeaderViews
+from mooring.capabilities.drain.leaders import LeaderLook, LeaderViews, component_of, led_set
 from mooring.capabilities.handoff.explain import explain
 from mooring.capabilities.handoff.leaders import operators as led
 from mooring.capabilities.handoff.leaders.evaluation import evaluate_led

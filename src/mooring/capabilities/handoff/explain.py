@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from mooring.capabilities.drain.component import component_of, led_set
-from mooring.capabilities.drain.led import look_at
+from mooring.capabilities.drain.leaders import component_of, led_set, look_at
 from mooring.capabilities.handoff.facts import evicting_target, pd_name, store_target, tikv_target
 from mooring.capabilities.handoff.leaders.operators import request_for
 from mooring.capabilities.handoff.mark import marks_of

@@ -8,7 +8,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.capabilities.drain.evict import node_cost
+from mooring.capabilities.drain.readiness import node_cost
 from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
 from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.core.model.cluster import Key, Pod

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from mooring.capabilities.drain.led import look_at
+from mooring.capabilities.drain.leaders import look_at
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.facts import pod_subject, store_target
 from mooring.capabilities.handoff.mark import marks_of

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
+from mooring.capabilities.drain.room import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.facts import lock_id
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.operators import DELETING, tikv_payload

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.component import component_of
+from mooring.capabilities.drain.leaders import component_of
 from mooring.capabilities.home.bindings import LastBindings
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (

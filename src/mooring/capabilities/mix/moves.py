@@ -3,8 +3,7 @@ they cost, and what each is allowed at its next turn."""
 
 from typing import TYPE_CHECKING, Final
 
-from mooring.capabilities.drain.evict import node_cost
-from mooring.capabilities.drain.readiness import target_of
+from mooring.capabilities.drain.readiness import node_cost, target_of
 from mooring.capabilities.drain.replace_pod import Notice, Terms, read_back, replace_pod, replacing
 from mooring.capabilities.drain.request import EVICT, is_detached, workload_named
 from mooring.capabilities.mix import memory as remembering

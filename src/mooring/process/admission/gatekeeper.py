@@ -10,7 +10,7 @@ from typing import Final
 from mooring.capabilities.drain.descriptor import DESCRIPTOR
 from mooring.capabilities.drain.gate import Answer, answer, at_once
 from mooring.capabilities.drain.policy import DrainPolicy
-from mooring.capabilities.drain.responder import added
+from mooring.capabilities.drain.prepare import added
 from mooring.capabilities.mix.admission.affinity import Operation
 from mooring.capabilities.mix.admission.reviews import EvictionRequest, PodRequest
 from mooring.clients.ports import Recorder

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mooring.capabilities.drain.led import LeaderLook, look_at, refused
+from mooring.capabilities.drain.leaders import LeaderLook, look_at, refused
 from mooring.capabilities.drain.readiness import is_ready
-from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.drain.room import stuck_volume
 from mooring.capabilities.handoff.facts import counted, pod_subject
 from mooring.capabilities.handoff.leaders.operators import (
     KIND,

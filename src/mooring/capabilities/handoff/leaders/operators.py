@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from mooring.capabilities.drain.component import led_set
-from mooring.capabilities.drain.evict import node_cost
+from mooring.capabilities.drain.leaders import led_set
 from mooring.capabilities.drain.nodes import RESTART, asked_by, restarts
+from mooring.capabilities.drain.readiness import node_cost
 from mooring.capabilities.handoff.facts import pod_subject
 from mooring.capabilities.handoff.requests import DELETE_POD, Request, leaving_request
 from mooring.core.model.cluster import Key, Pod, Workload

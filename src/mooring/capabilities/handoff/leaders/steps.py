@@ -15,11 +15,10 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.evict import blocked_by_budget
-from mooring.capabilities.drain.led import LeaderLook, look_at
+from mooring.capabilities.drain.leaders import LeaderLook, look_at
 from mooring.capabilities.drain.nodes import RESTART
-from mooring.capabilities.drain.readiness import is_ready
-from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.drain.readiness import blocked_by_budget, is_ready
+from mooring.capabilities.drain.room import stuck_volume
 from mooring.capabilities.handoff.leaders.evaluation import away
 from mooring.capabilities.handoff.leaders.operators import (
     AWAIT,

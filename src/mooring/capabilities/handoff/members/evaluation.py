@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.drain.room import stuck_volume
 from mooring.capabilities.handoff.facts import pod_subject
 from mooring.capabilities.handoff.members.operators import (
     COMPONENTS,

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from mooring.capabilities.drain.evict import node_cost
-from mooring.capabilities.drain.readiness import is_ready
+from mooring.capabilities.drain.readiness import is_ready, node_cost
 from mooring.capabilities.handoff.facts import counted, pod_subject
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import (

@@ -1,8 +1,8 @@
 """What is next for the `restart-member` and `transfer-pd-leader` operators: the diagram is in `members`."""
 
-from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.readiness import blocked_by_budget
 from mooring.capabilities.drain.request import put_mark, request_of, withdraw
-from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.drain.room import stuck_volume
 from mooring.capabilities.handoff.members.operators import (
     LOOK_S,
     SOURCE,

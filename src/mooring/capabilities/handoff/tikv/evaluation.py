@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, stranded
-from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
+from mooring.capabilities.drain.room import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.facts import (
     first_of,
     foreign_evictions,

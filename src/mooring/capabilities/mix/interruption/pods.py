@@ -9,9 +9,8 @@ elsewhere. A TiKV or PD pod is not ours to delete: a request is written on it, a
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import came_past
-from mooring.capabilities.drain.leaders import kept_leaders
+from mooring.capabilities.drain.leaders import is_handed_over, kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.drain.request import DETACH, EVICT, ask, ask_sooner, can_detach, is_detached, request_of
 from mooring.capabilities.mix.interruption.notices import SOURCE, InterruptedNodes, Notice, mark_of

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mooring.capabilities.drain.component import is_handed_over
-from mooring.capabilities.drain.evict import blocked_by_budget
-from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
+from mooring.capabilities.drain.leaders import is_handed_over
+from mooring.capabilities.drain.readiness import blocked_by_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import can_detach, request_of
 from mooring.capabilities.drain.room import NodeRoom

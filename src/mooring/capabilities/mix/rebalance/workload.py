@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from mooring.capabilities.drain.component import is_handed_over
-from mooring.capabilities.drain.leaders import kept_leaders
+from mooring.capabilities.drain.leaders import is_handed_over, kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import DETACH, EVICT, ask, can_detach, request_of, withdraw
