@@ -8,7 +8,7 @@ from mooring.capabilities.drain import gate
 from mooring.capabilities.fleet.live.ledger import Decisions, StoredCluster
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home import verbs
-from mooring.capabilities.home.choice import HomeChoice
+from mooring.capabilities.home.verbs import HomeChoice
 from mooring.capabilities.mix import capability
 from mooring.capabilities.mix.interruption import notices
 from mooring.capabilities.mix.rebalance import diagnosis

@@ -95,16 +95,16 @@ def scheduler_config(
 
     Example: mooring home scheduler-config --k8s 1.36 --prefer -o json
     """
-    from mooring.capabilities.home import schedulerconfig
+    from mooring.install import scheduler
 
     if output not in {"yaml", "json"}:
         raise UserError(f"-o {output}: yaml or json")
     version = k8s or _ask_version(kubeconfig, context)
     try:
-        document = schedulerconfig.scheduler_config(
-            version, profile=profile, url=url or schedulerconfig.URL, prefer=prefer, namespace=namespace
+        document = scheduler.scheduler_config(
+            version, profile=profile, url=url or scheduler.URL, prefer=prefer, namespace=namespace
         )
-    except schedulerconfig.TooOldError as error:
+    except scheduler.TooOldError as error:
         raise UserError(str(error)) from None
     if output == "json" and not to:
         print_json(document)

@@ -69,7 +69,7 @@ class ScenarioBuilder:
 
     def reservation(self, node: str, pod: str, until: float = 1000.0, operator: str = "1") -> Node:
         """A node on which the reservation of `pod` is held."""
-        from mooring.capabilities.home.reservation import reservation_taint
+        from mooring.capabilities.home.reserve import reservation_taint
 
         mark = Mark(
             operator=operator, source="home", reason="reserved", step="ReserveNode", since=0.0, pod=pod, pod_uid="old",

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from mooring.capabilities.home.capability import RETRY_WRITE_S, Home
-from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
-from mooring.capabilities.home.report import report
-from mooring.capabilities.home.reservation import reservation_taint
+from mooring.capabilities.home.report import explain, report
+from mooring.capabilities.home.reserve import reservation_taint
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent, Patch

@@ -5,8 +5,14 @@ import pytest
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.reservation import reservation_on
-from mooring.capabilities.home.reserve import ALL, KIND, LINGER_S, reservation_limits, resumed_reservation
+from mooring.capabilities.home.reserve import (
+    ALL,
+    KIND,
+    LINGER_S,
+    reservation_limits,
+    reservation_on,
+    resumed_reservation,
+)
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent

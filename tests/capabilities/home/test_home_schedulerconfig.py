@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from mooring.capabilities.home.schedulerconfig import TooOldError, config_api, scheduler_config
+from mooring.install.scheduler import TooOldError, config_api, scheduler_config
 from mooring.process.settings.config import ConfigError, resolve
 from tests.program import mooring
 

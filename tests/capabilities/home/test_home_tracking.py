@@ -1,7 +1,7 @@
 """Writing nodes down: beside tidb-operator, without it, and what is forgotten."""
 
-from mooring.capabilities.home.bindings import LastBindings
 from mooring.capabilities.home.capability import RETRY_WRITE_S, Home
+from mooring.capabilities.home.memory import LastBindings
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Key, Owner
 from mooring.core.model.events import Change

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.home.report import explain
 
 
 def said(scenario, subject):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mooring.capabilities.home.members import RESERVE_NODE
-from mooring.capabilities.home.reservation import has_reservation_taint
+from mooring.capabilities.home.reserve import has_reservation_taint
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind

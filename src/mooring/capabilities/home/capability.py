@@ -13,8 +13,6 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.leaders import component_of
-from mooring.capabilities.home.bindings import LastBindings
-from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (
     ALLOWED,
     LABEL,
@@ -26,8 +24,9 @@ from mooring.capabilities.home.members import (
     member_set_by_key,
     members_of,
 )
-from mooring.capabilities.home.memory import Place, read_places, recorded
+from mooring.capabilities.home.memory import LastBindings, Place, Record, patch_of, read_places, record, recorded
 from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.home.report import explain
 from mooring.capabilities.home.reserve import (
     next_reservation_step,
     propose_reservation,
@@ -37,7 +36,6 @@ from mooring.capabilities.home.reserve import (
     resumed_reservation,
     room_left,
 )
-from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, ReadBack, Verdict
 from mooring.core.model.events import Change, OperatorChanged, Trigger

@@ -6,7 +6,7 @@ from typing import Any
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.report import report
-from mooring.capabilities.home.reservation import has_reservation_taint, reservation_on, reservation_taint
+from mooring.capabilities.home.reserve import has_reservation_taint, reservation_on, reservation_taint
 from mooring.core.model.descriptor import EVENTS, NODE_WRITES, Descriptor, Leftover, Marked, Right
 from mooring.core.model.instructions import EditTaints
 from mooring.core.model.marks import HOME, RESERVED_TAINT

@@ -8,23 +8,187 @@ All three fail open (H2, H7): a pod that is not ours, a feature that is off, a w
 is missing or stale: everything passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.home.answers import write_only, write_scores, write_unchanged, write_victims, write_without
-from mooring.capabilities.home.choice import HomeMember, choose, home_member, score
+from mooring.capabilities.home.members import MemberSet, member_set_of
+from mooring.capabilities.home.memory import last_home
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
+from mooring.capabilities.home.reserve import reservation_on
 from mooring.capabilities.home.wire import (
     AskedPod,
+    ExtenderRequest,
+    NodeFields,
     PreemptRequest,
     WireVictims,
     pod_in_front,
     read_preempt,
     read_request,
 )
+from mooring.core.model.cluster import Owner
+from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
+
+# ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# The extender's answers, extender/v1: full Nodes go back as the bytes that came.
+
+_Nodes = Sequence[msgspec.Raw | NodeFields]
+_encode = msgspec.json.Encoder().encode
+_NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
+
+
+def write_unchanged(request: ExtenderRequest) -> bytes:
+    """Every candidate as it came."""
+    nodes = request.given_nodes
+    if isinstance(nodes, msgspec.Raw):
+        return b"".join((b'{"Nodes":', nodes, _after_nodes(request.given_names, {})))
+    return _written(None if nodes is None else request.items, request.given_names, {})
+
+
+def write_only(request: ExtenderRequest, names: list[str], only: str, sentence: str) -> bytes:
+    """One candidate and no other; `names` are all of them, `sentence` says why not the rest."""
+    failed = dict.fromkeys(names, sentence)
+    del failed[only]
+    return _written(_nodes_where(request, names, {only}.__contains__), _given(request, [only]), failed)
+
+
+def write_without(request: ExtenderRequest, names: list[str], without: Mapping[str, str]) -> bytes:
+    """Every candidate but those in `without`, which says why not."""
+    kept = [name for name in names if name not in without]
+    nodes = _nodes_where(request, names, lambda name: name not in without)
+    return _written(nodes, _given(request, kept), without)
+
+
+def _given(request: ExtenderRequest, names: list[str]) -> list[str] | None:
+    return None if request.given_names is None else names
+
+
+def _nodes_where(request: ExtenderRequest, names: list[str], keep: Callable[[str], bool]) -> _Nodes | None:
+    if request.given_nodes is None:
+        return None
+    mine = names if request.given_names is None else request.node_names()
+    # Names and Nodes that do not name the same: better all of them than none.
+    return [raw for name, raw in zip(mine, request.items, strict=True) if keep(name)] or request.items
+
+
+def _written(nodes: _Nodes | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
+    parts: list[Any] = [b'{"Nodes":null']
+    if nodes is not None:
+        parts = [b'{"Nodes":{"metadata":{},"items":[']
+        for node in nodes:
+            parts += node.pieces() if isinstance(node, NodeFields) else (node,)
+            parts.append(b",")
+        if nodes:
+            parts.pop()
+        parts.append(b"]}")
+    parts.append(_after_nodes(names, failed))
+    return b"".join(parts)
+
+
+def _after_nodes(names: list[str] | None, failed: Mapping[str, str]) -> bytes:
+    return b"".join((b',"NodeNames":', _encode(names), b',"FailedNodes":', _encode(failed), _NO_ERROR))
+
+
+class _HostScore(msgspec.Struct, frozen=True, gc=False):
+    host: str = msgspec.field(name="Host")
+    score: int = msgspec.field(name="Score")
+
+
+def write_scores(names: Sequence[str], score: Callable[[str], int]) -> bytes:
+    """Written as they are made, a thousand at a time."""
+    batches = (names[at : at + 1000] for at in range(0, len(names), 1000))
+    return b"[%s]" % b",".join(_encode([_HostScore(n, score(n)) for n in batch])[1:-1] for batch in batches)
+
+
+def write_victims(victims: Mapping[str, WireVictims]) -> bytes:
+    return _encode(
+        {
+            "NodeNameToMetaVictims": {
+                name: {"Pods": [{"UID": uid} for uid in v.uids], "NumPDBViolations": v.pdb_violations}
+                for name, v in victims.items()
+            }
+        }
+    )
+
+
+# ── Choice ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Which of a scheduler's candidates a member may have: its home when it is there, else all of them.
+#
+# Home never narrows to nothing: where our data is missing, stale or says a node that is not offered, every candidate
+# comes back, and the scheduler picks (H2).
+
+#: extender/v1: the highest score an extender gives.
+HIGHEST: Final = 10
+
+
+class HomeMember(msgspec.Struct, frozen=True, gc=False):
+    """A pod that is a member of some set, as a scheduler asks about it."""
+
+    namespace: str
+    name: str
+    member_set: MemberSet
+    home: str
+
+
+class HomeChoice(msgspec.Struct, frozen=True, gc=False):
+    """`only` set: that node and no other. Else all candidates but `without`."""
+
+    reason: Reason
+    only: str = ""
+    #: Node → the sentence that says why not.
+    without: Mapping[str, str] = {}
+    #: The sentence for every other node, when `only` is set.
+    sentence: str = ""
+
+
+def home_member(
+    namespace: str,
+    name: str,
+    labels: Mapping[str, str],
+    owner: Owner | None,
+    world: WorldRead,
+    policy: HomePolicy,
+) -> HomeMember | None:
+    """None: the pod is none of ours, and nothing about its candidates changes."""
+    member_set = member_set_of(namespace, labels, owner, world, policy)
+    return None if member_set is None else HomeMember(namespace, name, member_set, last_home(member_set, name, world))
+
+
+def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> HomeChoice:
+    if pod.home in names and pod.member_set.mode is HomeMode.REQUIRE:
+        return HomeChoice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
+    taken = _reserved_for_others(pod, names, world)
+    reason = _why_all(pod, names)
+    if taken and len(taken) < len(names):
+        return HomeChoice(reason, without=taken)
+    return HomeChoice(reason)
+
+
+def _why_all(pod: HomeMember, names: Sequence[str]) -> Reason:
+    if not pod.home:
+        return Reason.HOME_UNKNOWN
+    return Reason.HOME if pod.home in names else Reason.HOME_ABSENT
+
+
+def _reserved_for_others(pod: HomeMember, names: Sequence[str], world: WorldRead) -> dict[str, str]:
+    """Members tolerate each other's reservations, since one toleration serves them all: here they are kept apart."""
+    found = {}
+    for node in world.nodes_with_taint(RESERVED_TAINT):
+        reservation = reservation_on(node)
+        if node.name in names and reservation is not None and reservation.pod != f"{pod.namespace}/{pod.name}":
+            if node.name == pod.home:
+                continue  # both belong there; resources decide
+            found[node.name] = f"mooring: {node.name} is reserved for {reservation.pod}"
+    return found
+
+
+def score(pod: HomeMember | None, name: str) -> int:
+    return HIGHEST if pod is not None and name == pod.home else 0
 
 
 class VerbAnswer(msgspec.Struct, frozen=True, gc=False):

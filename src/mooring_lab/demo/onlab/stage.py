@@ -23,11 +23,11 @@ import mooring_lab.control
 from mooring.capabilities.balance import BalancePolicy
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.home.schedulerconfig import PROFILE, scheduler_config
 from mooring.capabilities.mix.labels import ENABLED
 from mooring.clients.kube import load
 from mooring.clients.ports import PortError, RefusedError
 from mooring.core.model.kinds import Kind
+from mooring.install.scheduler import PROFILE, scheduler_config
 from mooring.process.http.page import Page
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.clock import Timeline, WallDriver
