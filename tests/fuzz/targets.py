@@ -17,8 +17,7 @@ from mooring.capabilities.drain.gate import at_once
 from mooring.capabilities.drain.policy import DrainPolicy
 from mooring.capabilities.drain.request import is_detached, request_of, withdraw
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
-from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
-from mooring.capabilities.handoff.operators import read_back
+from mooring.capabilities.handoff.operators import marks_of, names_of_no_member, read_back
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.memory import read_places
 from mooring.capabilities.home.policy import HomePolicy

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.drain.request import HASH, is_detached, request_of
-from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
+from mooring.capabilities.handoff.operators import marks_of, names_of_no_member
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Change, Seen

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.facts import members_away
-from mooring.capabilities.handoff.members.operators import missing_members
+from mooring.capabilities.handoff.member_operators import missing_members
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, SLOT, Misconfigured, read, slot_of
 from mooring.capabilities.mix.slots import SlotLedger, SlotPlace
 from mooring.clients.wire import kube as wire

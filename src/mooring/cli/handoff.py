@@ -1,14 +1,56 @@
 """`mooring handoff`: which members are being handed over, how far they have come, and why one makes no progress."""
 
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from mooring.capabilities.handoff.report_text import COLUMNS, member_row, remarks
+from mooring.capabilities.handoff.eviction import span
 from mooring.cli.connect import AllNamespaces, OnlyNamespace
 from mooring.cli.output import Listed, Listing, note, print_data, print_table, print_text
 from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.model.exits import Exit, UserError
+
+# ── Report text ─────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# What `mooring handoff status` prints of the report: rows for people, and remarks above them.
+
+GLYPHS: Final = {"blocked": "▲ blocked", "moving": "● moving", "waiting": "○ waiting", "stable": "  stable"}
+COLUMNS: Final = ("STATE", "CLUSTER", "POD", "NODE", "STORE", "LEADERS", "ASKED", "STEP", "PROGRESS")
+
+
+def member_row(cluster: str, member: Mapping[str, Any]) -> tuple[str, ...]:
+    store = f"{member['store']} {member['store_state']}".strip() if member.get("store") else "–"
+    leaders = member.get("leaders_left")
+    if member["component"] == "pd":
+        leaders = "leads PD" if member.get("leads") else None
+    words = member["given_up"] or member["waiting_on"] or member["progress"]
+    if member.get("still_s") and not member["waiting_on"]:
+        words = f"{words}, none for {span(member['still_s'])}"
+    if member["remedy"]:
+        words = f"{words}; {member['remedy']}"
+    return (
+        GLYPHS.get(member["state"], member["state"]),
+        cluster,
+        member["pod"],
+        member["node"] or "–",
+        store,
+        "–" if leaders is None else str(leaders),
+        member["asked"] or "–",
+        member["step"] or "–",
+        words or "–",
+    )
+
+
+def remarks(answer: Mapping[str, Any]) -> Iterator[str]:
+    if not answer["on"]:
+        yield "handoff is off (mooring run --features handoff=true): nothing new is begun"
+    elif not answer["leading"]:
+        yield "this replica does not lead: it knows what is asked, not how far the leader has come"
+    for cluster in answer["clusters"]:
+        if cluster["pd"] == "lost":
+            yield f"{cluster['cluster']}: PD does not answer: {cluster['pd_detail']}"
+
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 

@@ -3,7 +3,7 @@
 Each answers with what it did, in words, or "" when there was nothing to do it to.
 """
 
-from mooring.capabilities.handoff.members.operators import PD_TRANSFER_LEADER
+from mooring.capabilities.handoff.member_operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json

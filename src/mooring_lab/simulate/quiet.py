@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mooring.capabilities.drain.nodes import DRAIN
 from mooring.capabilities.drain.nodes import RESTART as RESTART_POD
 from mooring.capabilities.fleet.planner import keys
-from mooring.capabilities.handoff.members.operators import PD_TRANSFER_LEADER
+from mooring.capabilities.handoff.member_operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
 from mooring.clients.ports import Json

@@ -4,7 +4,7 @@ import msgspec
 
 from mooring.capabilities.drain.readiness import active_pods, is_ready, missing_facts, ready_pods
 from mooring.capabilities.drain.room import copies
-from mooring.capabilities.handoff.members.operators import missing_members
+from mooring.capabilities.handoff.member_operators import missing_members
 from mooring.core.model.cluster import Node, PodShape
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings

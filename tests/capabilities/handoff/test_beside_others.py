@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.log_backup import WITHOUT_FLUSH, checkpoint_of
+from mooring.capabilities.handoff.tikv_evaluation import WITHOUT_FLUSH, checkpoint_of
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind

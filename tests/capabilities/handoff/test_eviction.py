@@ -8,11 +8,10 @@ from math import inf
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.operators import eviction_for, read_back
+from mooring.capabilities.handoff.eviction import next_eviction_step
+from mooring.capabilities.handoff.operators import eviction_for, marks_of, read_back
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, request_of
-from mooring.capabilities.handoff.tikv.eviction import next_eviction_step
 from mooring.core.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
 from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.instructions import AddEvictLeader, Patch, RemoveEvictLeader

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.proof import disproof, elected_at, prove, recheck_reason
+from mooring.capabilities.handoff.proof import disproof, elected_at, prove, recheck_reason
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
 from mooring.core.world.outside import Outside

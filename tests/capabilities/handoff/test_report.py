@@ -2,9 +2,9 @@
 
 import pytest
 
+from mooring.capabilities.handoff.eviction import note_leaders, pace_of, span
 from mooring.capabilities.handoff.report import report
-from mooring.capabilities.handoff.report_text import member_row
-from mooring.capabilities.handoff.tikv.progress import note_leaders, pace_of, span
+from mooring.cli.handoff import member_row
 from mooring_lab.cluster.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import Stage
 

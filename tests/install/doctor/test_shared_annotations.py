@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.examine import bare_stores, shared_annotations
+from mooring.capabilities.handoff.descriptor import bare_stores, shared_annotations
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.descriptor import Examined
 from mooring.core.model.tidb import TidbCluster

@@ -10,12 +10,12 @@ from typing import Any
 
 from mooring.capabilities.drain.leaders import look_at
 from mooring.capabilities.handoff.capability import Handoff
+from mooring.capabilities.handoff.eviction import pace_of
 from mooring.capabilities.handoff.facts import pod_subject, store_target
-from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.members.operators import COMPONENTS, leads, member_request
+from mooring.capabilities.handoff.member_operators import COMPONENTS, leads, member_request
+from mooring.capabilities.handoff.operators import marks_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import Request, request_of
-from mooring.capabilities.handoff.tikv.progress import pace_of
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.leaders import driver_of

@@ -7,8 +7,7 @@ import msgspec
 
 from mooring.capabilities.drain.room import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.facts import lock_id
-from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.operators import DELETING, tikv_payload
+from mooring.capabilities.handoff.operators import DELETING, marks_of, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, Request, request_of
 from mooring.core.model.cluster import Key, Pod

@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
-from mooring.capabilities.handoff.mark import FINALIZER, clear_mark, replace_with_memory
-from mooring.capabilities.handoff.operators import END, tikv_payload
+from mooring.capabilities.handoff.operators import END, FINALIZER, clear_mark, replace_with_memory, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.proof import absent_at, quorum_at_risk
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
 from mooring.capabilities.handoff.situation import (
     FROM_MARKS,
@@ -17,7 +17,6 @@ from mooring.capabilities.handoff.situation import (
     pd_wait,
     release_lock,
 )
-from mooring.capabilities.handoff.tikv.proof import absent_at, quorum_at_risk
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import PD_NOT_SURE, End, NextStep, PdRefresh
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch, ReleasePdLock, RemoveEvictLeader

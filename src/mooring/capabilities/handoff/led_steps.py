@@ -19,11 +19,11 @@ from mooring.capabilities.drain.leaders import LeaderLook, look_at
 from mooring.capabilities.drain.nodes import RESTART
 from mooring.capabilities.drain.readiness import blocked_by_budget, is_ready
 from mooring.capabilities.drain.room import stuck_volume
-from mooring.capabilities.handoff.leaders.evaluation import away
-from mooring.capabilities.handoff.leaders.operators import (
+from mooring.capabilities.handoff.led import (
     AWAIT,
     DELETE,
     MOVE,
+    away,
     clear_marks,
     marks_of,
     put_mark,

@@ -1,11 +1,14 @@
 """What an evaluation of one TidbCluster finds about its TiKV pods: operators to propose, reasons not to."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, stranded
 from mooring.capabilities.drain.room import StuckVolume, stuck_volume
+from mooring.capabilities.handoff import member_operators as members
+from mooring.capabilities.handoff.eviction_exits import drop_requests
 from mooring.capabilities.handoff.facts import (
     first_of,
     foreign_evictions,
@@ -16,41 +19,79 @@ from mooring.capabilities.handoff.facts import (
     pod_subject,
     store_target,
 )
-from mooring.capabilities.handoff.mark import clear_mark, let_go, marks_of, names_of_no_member
-from mooring.capabilities.handoff.members import operators as members
 from mooring.capabilities.handoff.operators import (
     EVICT_LEADERS,
+    clear_mark,
     eviction_for,
     eviction_operator,
+    let_go,
+    marks_of,
+    names_of_no_member,
     restart_for,
     tikv_payload,
 )
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.proof import disproof, quorum_at_risk
 from mooring.capabilities.handoff.requests import (
     ALLOWED,
     DELETE_POD,
     EVICT_LEADER,
     EVICT_LEADER_FOR_RESIZE,
     Request,
+    TidbOperatorGrace,
     request_of,
 )
+from mooring.capabilities.handoff.restart import another_pd, rolling
 from mooring.capabilities.handoff.situation import other_evictions
-from mooring.capabilities.handoff.tikv.eviction_exits import drop_requests
-from mooring.capabilities.handoff.tikv.log_backup import log_backup_behind
-from mooring.capabilities.handoff.tikv.proof import disproof, quorum_at_risk
-from mooring.capabilities.handoff.tikv.restart import another_pd, rolling
-from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import PD_NOT_SEEN, Fact, Verdict, Withdrawal
 from mooring.core.model.instructions import EmitEvent, HarmlessWrite
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import GAVE_UP, PD_ENDPOINTS, Mark
+from mooring.core.model.marks import GAVE_UP, LOG_BACKUP_CHECKPOINT, PD_ENDPOINTS, Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.model.times import moment, rfc3339
 from mooring.core.queue import QueueRead
 from mooring.core.world.members import sharing_pd
 from mooring.core.world.read import WorldRead
+
+# ── Log backup ──────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Log backup (PITR): a restart of TiKV that waits until the backup has caught up (E13).
+#
+# tidb-operator flushes a log backup before a TiKV pod goes; nobody but TiKV can do that, and Mooring does not ask it.
+# Where `log-backup-lag-s` is set, a restart that a person asked for waits until the checkpoint is that young. BR keeps
+# the checkpoint in etcd, behind PD, where Mooring does not look: whoever can read it writes it on the TidbCluster, as a
+# time or as the TSO that `br log status` prints. Nodes that must be emptied are not kept waiting.
+
+#: On a TidbCluster: a lagging log backup is accepted.
+WITHOUT_FLUSH: Final = "tidb.pingcap.com/tikv-restart-without-flush-log-backup"
+#: A TSO is milliseconds, and so many bits that count within one.
+TSO_BITS: Final = 18
+
+
+def checkpoint_of(text: str) -> float | None:
+    """RFC 3339, or a TSO; None: neither."""
+    if text.isascii() and text.isdecimal() and len(text) < 20:
+        return (int(text) >> TSO_BITS) / 1000
+    return moment(text)
+
+
+def log_backup_behind(tc: TidbCluster, policy: HandoffPolicy, now: float) -> Verdict | None:
+    """Why a restart may not begin yet; None: nobody asked for that, or the checkpoint is young enough. One that lies in
+    the future says nothing about now."""
+    if not policy.log_backup_lag_s or WITHOUT_FLUSH in tc.annotations:
+        return None
+    text = tc.annotations.get(LOG_BACKUP_CHECKPOINT, "")
+    at = checkpoint_of(text)
+    if at is not None and now - at + policy.log_backup_lag_s >= 0 and now - at < policy.log_backup_lag_s:
+        return None
+    known = f"is of {rfc3339(at)}" if at is not None and at < now else "is not known"
+    detail = f"the checkpoint of the log backup {known}, and must be younger than {policy.log_backup_lag_s:g} s"
+    said = f"kubectl -n {tc.namespace} annotate tc {tc.name} --overwrite {LOG_BACKUP_CHECKPOINT}=CHECKPOINT"
+    return Verdict(State.BLOCKED, Reason.LOG_BACKUP, detail, f"br log status --json, then: {said}")
+
 
 SOURCE = "handoff"
 
@@ -59,9 +100,15 @@ class TikvEvaluation:
     """What an evaluation of one TidbCluster finds about its TiKV pods."""
 
     def __init__(
-        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: QueueRead, now: float, yielding: Yielding
+        self,
+        tc: TidbCluster,
+        world: WorldRead,
+        policy: HandoffPolicy,
+        queue: QueueRead,
+        now: float,
+        grace: TidbOperatorGrace,
     ) -> None:
-        self._yielding = yielding
+        self._grace = grace
         self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
         self._lost, self._seen = world.pd_lost(tc.key), world.pd(tc.key)
         self._pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
@@ -148,7 +195,7 @@ class TikvEvaluation:
         if stuck is not None and request.may_wait:
             return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
         if mark is None or mark.step == GAVE_UP:
-            yields = self._yielding.verdict(pod, request)
+            yields = self._grace.verdict(pod, request)
             if yields is not None:
                 return yields
         if self._view is None:

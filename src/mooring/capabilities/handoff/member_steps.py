@@ -3,7 +3,7 @@
 from mooring.capabilities.drain.readiness import blocked_by_budget
 from mooring.capabilities.drain.request import put_mark, request_of, withdraw
 from mooring.capabilities.drain.room import stuck_volume
-from mooring.capabilities.handoff.members.operators import (
+from mooring.capabilities.handoff.member_operators import (
     LOOK_S,
     SOURCE,
     TRANSFER,

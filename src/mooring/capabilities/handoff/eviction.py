@@ -16,16 +16,17 @@ any point resumes: the mark says what was begun, PD says what is on, the pod say
     pod is another one, Ready, store Up .... end
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 import msgspec
 
 from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
+from mooring.capabilities.handoff.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.facts import evicting_target
-from mooring.capabilities.handoff.mark import marks_of, put_mark
-from mooring.capabilities.handoff.operators import EVICT, HOLD, tikv_payload
+from mooring.capabilities.handoff.operators import EVICT, HOLD, marks_of, put_mark, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.proof import absent_at, disproof, prove, quorum_at_risk, recheck_reason
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import (
     Situation,
@@ -37,9 +38,6 @@ from mooring.capabilities.handoff.situation import (
     pd_wait,
     release_lock,
 )
-from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
-from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import absent_at, disproof, prove, quorum_at_risk, recheck_reason
 from mooring.core.model.decision import PD_NOT_SEEN, PD_NOT_SURE, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent, Patch
 from mooring.core.model.kinds import Kind
@@ -49,6 +47,77 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView
 from mooring.core.model.times import rfc3339
 from mooring.core.world.read import PdLook, WorldRead
+
+# ── Progress ────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# How far an eviction has come: leaders gone, their pace, and how long the rest will take.
+#
+# The pace is that of the whole way, which PD's limits keep even. It says nothing about leaders that do not move at all,
+# so once none has left for a while no estimate is given, and how long that has been is a figure of its own.
+
+#: So long without one leader less and the pace so far promises nothing.
+STILL_S: Final = 60.0
+#: So long on a node that has to be emptied, and a person must look.
+KEPT_S: Final = 600.0
+
+
+class Pace(msgspec.Struct, frozen=True, gc=False):
+    left: int
+    gone: int
+    rate_per_s: float | None = None
+    estimate_s: float | None = None
+    #: Since when no leader has left, where that is long; else None.
+    still_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        text = f"{self.gone} of {self.gone + self.left} leaders gone"
+        if self.rate_per_s is None or self.estimate_s is None:
+            return text
+        return f"{text}, {self.rate_per_s:.1f}/s, about {span(self.estimate_s)} more"
+
+    @property
+    def stuck(self) -> str:
+        """None has left for long: said as what it is; "" while they go."""
+        if self.still_s is None:
+            return ""
+        return (
+            f"{self.left} leaders left, and none has gone for {span(self.still_s)}: "
+            "their regions may have no other healthy replica"
+        )
+
+
+def note_leaders(notes: MutableMapping[str, float], leaders: int, seen_at: float) -> None:
+    """Remember one look at the store. More leaders than ever: it begins again."""
+    if "first_leaders" not in notes or leaders > notes["first_leaders"]:
+        notes["first_leaders"], notes["first_at"] = float(leaders), seen_at
+        notes["fewest"], notes["fewest_at"] = float(leaders), seen_at
+    if leaders < notes["fewest"]:
+        notes["fewest"], notes["fewest_at"] = float(leaders), seen_at
+    notes["leaders"], notes["last_at"] = float(leaders), seen_at
+
+
+def pace_of(notes: Mapping[str, float]) -> Pace | None:
+    """None: no look has shown a leader yet."""
+    if "first_leaders" not in notes:
+        return None
+    left, gone = int(notes["leaders"]), int(notes["first_leaders"] - notes["leaders"])
+    elapsed, still = notes["last_at"] - notes["first_at"], notes["last_at"] - notes["fewest_at"]
+    if still >= STILL_S:
+        return Pace(left, gone, still_s=still)
+    if gone <= 0 or elapsed <= 0:
+        return Pace(left, gone)
+    rate = gone / elapsed
+    return Pace(left, gone, rate, left / rate)
+
+
+def span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
 
 #: A look this old still shows which evictions were there before ours; without requests PD is read once a minute.
 FRESH_S = 2.0

@@ -14,12 +14,11 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.handoff.facts import held_lock, members_away
-from mooring.capabilities.handoff.mark import put_mark
-from mooring.capabilities.handoff.operators import AWAIT, DELETE, DELETING
+from mooring.capabilities.handoff.operators import AWAIT, DELETE, DELETING, put_mark
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.proof import disproof, elected_at, prove, quorum_at_risk, recheck_reason
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, release_lock
-from mooring.capabilities.handoff.tikv.proof import disproof, elected_at, prove, quorum_at_risk, recheck_reason
 from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent, HoldPdLock
 from mooring.core.model.kinds import Kind

@@ -1,1 +1,0 @@
-"""TiKV pods: leaders evicted, the store proven empty, the pod restarted."""
