@@ -18,6 +18,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring_lab.cluster.pd import requests
+from mooring_lab.events.catalogue import CATALOGUE
+from mooring_lab.events.context import TIDB, Draw, EventContext
 from mooring_lab.simulate.build import build, replaced_again
 from mooring_lab.simulate.plan import Action, App, Plan, Tidb, draw_plan
 from mooring_lab.simulate.simulation import Result, Simulation, simulate
@@ -200,3 +202,21 @@ def test_a_control_plane_that_is_replaced_twice_in_an_hour_is_found():
     assert replaced_again(other, one, replaced, 1000.0) == []
     assert replaced_again(one, other, dict(replaced), 2000.0) == ["c after 1900 s"]
     assert replaced_again(one, other, dict(replaced), 4000.0) == []
+
+
+PAIR = (Tidb(name="demo", tikv=3, regions=20), Tidb(name="other", tikv=3, shares="demo"))
+
+
+def test_a_scheduler_in_a_pd_that_two_clusters_share_is_judged_once(monkeypatch):
+    """E5: what is left in PD is left by one of those that share it; what a person took the mark of is that person's."""
+
+    def left(sim: EventContext, _: tuple[str, ...], draw: Draw) -> str:
+        requests.add_evict_leader(sim.stage.cluster.pd[TIDB, "other"].server, 2)
+        if draw.a:
+            sim.edits.tampered.add("demo")
+        return "2"
+
+    monkeypatch.setitem(CATALOGUE, "leave-a-scheduler", left)
+    told = simulate(plan_of(("home",), Action(30.0, "leave-a-scheduler", 0.0, 0.0), tidbs=PAIR)).failure
+    assert told is not None and told.detail == "evict-leader schedulers of demo/other: (2,)"
+    assert broken(simulate(plan_of(("home",), Action(30.0, "leave-a-scheduler", 0.5, 0.0), tidbs=PAIR))) == ""

@@ -4,7 +4,7 @@ What still waits for a person must say so (`blocked`, with its reason); everythi
 ended, the world must equal the store, and nothing of ours may be left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from mooring.capabilities.drain.nodes import DRAIN
@@ -17,7 +17,16 @@ from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING, read_mark, read_marks
+from mooring.core.model.marks import (
+    CORDONED_BY,
+    HANDOFF,
+    LEAVING,
+    RESERVED_TAINT,
+    RETIRING,
+    Mark,
+    read_mark,
+    read_marks,
+)
 from mooring.core.model.reasons import BLOCKED_REASONS, REFUSED_REASONS, State
 from mooring.process.replica import KINDS
 from mooring_lab.cluster.apiserver.faults import FaultRates
@@ -100,12 +109,12 @@ def tidy(sim: "Simulation") -> None:
     for name, store_id in sorted(sim.edits.evicts):
         requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
     sim.edits.evicts.clear()
-    for name in sorted(sim.edits.tampered):
-        # A scheduler whose mark a person took away is that person's to remove; those that a mark names are Mooring's.
-        tc, server = store.get(Kind.TIDB_CLUSTER, TIDB, name), cluster.pd[TIDB, name].server
-        marks = read_marks(podstate.annotations_of(tc).get(HANDOFF, "")) or {}
-        for store_id in set(server.evict_list() or ()) - {mark.store_id for mark in marks.values()}:
-            requests.remove_evict_leader(server, store_id)
+    for pd, names in pds(sim):
+        if names & sim.edits.tampered:
+            # A scheduler whose mark a person took away is that person's to remove; those that a mark names are ours.
+            marked = {mark.store_id for name in names for mark in marks_of(sim, name)}
+            for store_id in set(pd.server.evict_list() or ()) - marked:
+                requests.remove_evict_leader(pd.server, store_id)
     for pod in store.list(Kind.POD):
         name, owned = pod["metadata"]["name"], pod["metadata"].get("ownerReferences")
         if name in sim.edits.unmarked and not owned and LEAVING not in podstate.annotations_of(pod):
@@ -272,9 +281,22 @@ def left_overs(sim: "Simulation") -> Iterator[str]:
         name = tc["metadata"]["name"]
         if HANDOFF in podstate.annotations_of(tc) and name not in blocked:
             yield f"{HANDOFF} on {name}"
-        stores = sim.stage.cluster.pd[TIDB, name].server.evict_list()
-        if stores and name not in sim.edits.tampered | blocked:
-            yield f"evict-leader schedulers of {name}: {stores}"
+    for pd, names in pds(sim):
+        stores = pd.server.evict_list()
+        if stores and not names & (sim.edits.tampered | blocked):
+            yield f"evict-leader schedulers of {'/'.join(sorted(names))}: {stores}"
+
+
+def pds(sim: "Simulation") -> Iterator[tuple[Any, set[str]]]:
+    """Each PD once, with the TidbClusters that it serves."""
+    servers = {id(pd): pd for pd in sim.stage.cluster.pd.values()}
+    for one in servers.values():
+        yield one, {name for (_, name), pd in sim.stage.cluster.pd.items() if pd is one}
+
+
+def marks_of(sim: "Simulation", name: str) -> Iterable[Mark]:
+    tc = sim.stage.cluster.store.get(Kind.TIDB_CLUSTER, TIDB, name)
+    return (read_marks(podstate.annotations_of(tc).get(HANDOFF, "")) or {}).values()
 
 
 def differences(sim: "Simulation") -> Iterator[str]:
@@ -332,7 +354,7 @@ async def pauses_end(sim: "Simulation") -> None:
     for name in list(sim.stage.replicas):
         await sim.stage.stop(name)
     await sim.stage.sleep(65.0)
-    for (_, name), pd in sorted(sim.stage.cluster.pd.items()):
+    for pd, names in pds(sim):
         paused = [scheduler for scheduler in pd.server.scheduler_names() if pd.server.is_paused(scheduler)]
         if paused:
-            sim.fail("after quiet: no pause of ours is left", f"{name}: {', '.join(paused)}")
+            sim.fail("after quiet: no pause of ours is left", f"{'/'.join(sorted(names))}: {', '.join(paused)}")

@@ -346,6 +346,12 @@ def stuck_volume(pod: Pod, world: WorldRead) -> StuckVolume | None:
     )
 
 
+def is_pinned(pod: Pod, world: WorldRead) -> bool:
+    """Its volumes reach no node but its own: more nodes would not help."""
+    bound = [v.required_terms for v in world.volumes_of(pod) if v.required_terms is not None] if pod.claims else []
+    return bool(bound) and [n.name for n in world.nodes() if _fits(n, bound)] == [pod.node]
+
+
 def _fits(node: Node, bound: Iterable[tuple[SelectorTerm, ...]]) -> bool:
     return all(matches(terms, node) for terms in bound)
 

@@ -1,6 +1,6 @@
 """On-demand is full: pods that prefer it instead find their way onto tainted spot pools, and the words say what is missing."""
 
-from mooring.capabilities.mix.labels import AFFINITY, RELAXED
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE, RELAXED
 from mooring.capabilities.mix.policy import MixPolicy, RebalancePolicy
 from mooring.core.model.capacity import CapacityLabel, CapacityRules
 from mooring.core.model.kinds import Kind
@@ -86,3 +86,27 @@ def test_spot_pools_of_azure_are_tolerated_by_their_own_taint():
     azure = CapacityLabel("kubernetes.azure.com/scalesetpriority", ("spot",), ())
     (toleration,) = MixPolicy(capacity=CapacityRules((azure,))).tolerations()
     assert (toleration.key, toleration.value, toleration.effect) == (azure.key, "spot", "NoSchedule")
+
+
+def test_a_volume_that_keeps_its_pod_is_blocked_with_what_to_type():
+    """M10: the mode changes to spot, and local volumes keep the pods on on-demand nodes: no node that comes helps, so
+    it does not wait for one."""
+
+    async def scenario(stage: Stage) -> None:
+        claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local-ssd", "resources": {}}
+        claims = [{"metadata": {"name": "data"}, "spec": claim}]
+        labels = switched_on("all-in-on-demand")
+        stage.cluster.stateful_set(NAMESPACE, "db", 2, labels=labels, volumeClaimTemplates=claims)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
+        stage.cluster.store.patch(
+            Kind.STATEFUL_SET, NAMESPACE, "db", {"metadata": {"labels": switched_on("all-in-spot")}}
+        )
+        await stage.rig.until(lambda: (one := stage.verdict("db", "StatefulSet")) and one.state is State.BLOCKED, 600.0)
+        verdict = stage.verdict("db", "StatefulSet")
+        assert verdict.reason is Reason.LOCAL_VOLUME and "the volume of db-1 is bound to n" in verdict.detail
+        assert verdict.remedy == f"kubectl -n shop label statefulset/db {MODE}=custom {CUSTOM}=2 --overwrite"
+        labels = switched_on("custom", 2)
+        stage.cluster.store.patch(Kind.STATEFUL_SET, NAMESPACE, "db", {"metadata": {"labels": labels}})
+        await stage.rig.until(lambda: stage.verdict("db", "StatefulSet") is None, 600.0)
+
+    Stage(on_demand=2, spot=2).play(scenario)

@@ -20,7 +20,7 @@ from mooring.capabilities.drain.leaders import is_handed_over
 from mooring.capabilities.drain.readiness import blocked_by_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.replace_pod import replacing
 from mooring.capabilities.drain.request import can_detach, request_of
-from mooring.capabilities.drain.room import NodeRoom
+from mooring.capabilities.drain.room import NodeRoom, is_pinned
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.notices import InterruptedNodes
@@ -262,6 +262,9 @@ class Diagnosis:
         where the replacement comes first; else one replica is away meanwhile, so somebody who makes nodes must be
         known. While pods only prefer on-demand, a replacement would not wait for a node there."""
         first = candidates[0]
+        if all(is_pinned(c.pod, self.world) for c in candidates):
+            words, remedy = f"{words}; the volume of {first.pod.name} is bound to {first.pod.node}", self._accept()
+            return Case(verdict=Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, words, remedy))
         lacking = self._without_room(first, words)
         if first.wanted is not NodeClass.ON_DEMAND or lacking.verdict is None or self.now < self.note.relaxed_until:
             return lacking
@@ -464,6 +467,10 @@ class Diagnosis:
         """What a person can do, or type, about a floor that is not met; returning to spot only saves money."""
         if wanted is not NodeClass.ON_DEMAND:
             return ""
+        return f"add on-demand nodes, or ask for fewer: {self._accept()}"
+
+    def _accept(self) -> str:
+        """Asks for as many on on-demand nodes as there are."""
         workload, have = self.workload, self.health.on_demand - len(self.health.exposed)
         label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
-        return f"add on-demand nodes, or ask for fewer: {label} {MODE}=custom {CUSTOM}={have} --overwrite"
+        return f"{label} {MODE}=custom {CUSTOM}={have} --overwrite"
