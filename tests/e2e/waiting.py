@@ -11,6 +11,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from mooring.clients.ports import PortError
@@ -75,15 +76,28 @@ def clear(lab: Lab) -> None:
         api.empty(*(one["metadata"]["name"] for one in api.ask("GET", "api/v1/namespaces")["items"]))
 
 
-def soon_enough(play: Callable[[], float], limit_s: float, tries: int = 4) -> float:
-    """The first of some tries that took less than a promise allows: a busy machine is late now and then, what is broken
-    is late each time."""
-    took = []
-    while len(took) < tries:
-        took.append(play())
-        if took[-1] < limit_s:
-            return took[-1]
-    raise AssertionError(f"each time longer than {limit_s:g} s: {', '.join(f'{one:.1f} s' for one in took)}")
+def starved_s(*pids: int | None) -> float:
+    """Seconds in which these processes could have run and no processor was free: the most of any thread of each, added up.
+
+    Linux counts them; elsewhere it is 0. One that has ended counts as long as nobody has waited for it."""
+    return sum(max(map(_waited_s, Path(f"/proc/{pid}/task").glob("*/schedstat")), default=0.0) for pid in pids if pid)
+
+
+def _waited_s(schedstat: Path) -> float:
+    with contextlib.suppress(OSError):  # the thread has ended
+        return int(schedstat.read_text().split()[1]) / 1e9
+    return 0.0
+
+
+class Stopwatch:
+    """What something took, without what a busy machine kept its processes waiting for a processor."""
+
+    def __init__(self, *pids: int | None) -> None:
+        self._pids, self._starved_s = pids, starved_s(*pids)
+        self._began = time.monotonic()
+
+    def took_s(self) -> float:
+        return time.monotonic() - self._began - (starved_s(*self._pids) - self._starved_s)
 
 
 class Patience:
