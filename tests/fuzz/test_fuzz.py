@@ -19,5 +19,5 @@ def all_targets():
 @given(st.integers(0, 2**32))
 def test_no_input_is_a_defect(seed):
     """Whatever others send or write: an error that is theirs, never a traceback of ours."""
-    tracebacks, _, _ = fuzz(all_targets(), 10 * len(all_targets()), seed)
+    tracebacks, _, _ = fuzz(all_targets(), 10 * len(all_targets()), seed, weighed=False)
     assert tracebacks == 0

@@ -105,6 +105,7 @@ def import_(
     Deployments, StatefulSets, DaemonSets and budgets of the trace are placed on nodes that are made up.
 
     Example: mooring rehearse import trace.sktrace -f trace.json --nodes 20 --spot 30
+    Example: mooring rehearse import trace.sktrace -f busy.json --after 90m
     """
     from mooring.clients.wire.quantity import readable
     from mooring_lab.rehearse.events.catalog import span
