@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -9,7 +11,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace, connect
 from mooring.cli.drain import LOOK_S, rehearsed, request
-from mooring.cli.output import Format, Output, Progress, note
+from mooring.cli.output import Format, Output, Progress, note, print_data
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -25,6 +27,8 @@ TIDB_RESTART: Final = "tidb.pingcap.com/restart"
 RESTART: Final = "mooring.dev/restart"
 COMPONENT: Final = "app.kubernetes.io/component"
 COMPONENTS: Final = frozenset({"tikv", "pd", "tidb"})
+#: States of a row of the queue that a person has to end.
+NEEDS_YOU: Final = frozenset({"blocked", "refused"})
 
 
 @app.default
@@ -42,6 +46,8 @@ def restart(
 ) -> int:
     """Restart safely: one after another, leaders handed over, replacements first. Exit 0 when all are back.
 
+    What keeps a pod until a person acts is said at once, with what to type; the command waits on.
+
     Example: mooring restart sts/db -n shop
 
     Example: mooring restart tc/demo --component tikv -n tidb
@@ -57,7 +63,7 @@ def restart(
     if dry_run:
         names = asyncio.run(_named(reach, KINDS[kind], name, component, namespace))
         return rehearsed(reach, ["restart-pods", *names], output, "restart --dry-run")
-    return asyncio.run(_restart(reach, KINDS[kind], name, component, namespace, until, cancel=cancel))
+    return asyncio.run(_restart(reach, KINDS[kind], name, component, namespace, until, output, cancel=cancel))
 
 
 async def _named(reach: Reach, kind: str, name: str, component: str, namespace: str) -> list[str]:
@@ -69,7 +75,15 @@ async def _named(reach: Reach, kind: str, name: str, component: str, namespace: 
 
 
 async def _restart(
-    reach: Reach, kind: str, name: str, component: str, namespace: str, until: float | None, *, cancel: bool
+    reach: Reach,
+    kind: str,
+    name: str,
+    component: str,
+    namespace: str,
+    until: float | None,
+    output: Format,
+    *,
+    cancel: bool,
 ) -> int:
     from mooring.core.model.kinds import Kind
 
@@ -88,7 +102,9 @@ async def _restart(
         if cancel:
             note(f"the restart of {len(pods)} pods is called off")
             return Exit.DONE
-        return await _back(api, kind, name, component, namespace, {p["metadata"]["uid"] for p in pods}, until)
+        old = {p["metadata"]["uid"] for p in pods}
+        look = partial(_pods, api, kind, name, component, namespace)
+        return await _back(reach, look, old, until, output, one=kind == "pod")
 
 
 def annotation(pod: Any) -> str:
@@ -133,33 +149,53 @@ async def _pods(api: Any, kind: str, name: str, component: str, namespace: str) 
 
 
 async def _back(
-    api: Any, kind: str, name: str, component: str, namespace: str, old: set[str], until: float | None
+    reach: Reach,
+    look: Callable[[], Awaitable[list[Any]]],
+    old: set[str],
+    until: float | None,
+    output: Format,
+    *,
+    one: bool,
 ) -> int:
     """Until none of the old ones is there, and as many as before are Ready."""
-    line = Progress()
+    line, told = Progress(), set[str]()
     try:
         while True:
             try:
-                pods = await _pods(api, kind, name, component, namespace)
+                pods = await look()
             except UserError:
                 pods = []
             left = [p for p in pods if p["metadata"]["uid"] in old]
             ready = sum(_ready(p) for p in pods if p["metadata"]["uid"] not in old)
-            line.line(f"{len(left)} of {len(old)} still to restart, {ready} back", stay=True)
             # The successor of a Deployment's pod has another name: where one pod was named, its end counts.
-            if not left and (ready >= len(old) or (kind == "pod" and not pods)):
+            done = not left and (ready >= len(old) or (one and not pods))
+            blocked = await asyncio.to_thread(_blocked, reach, left) if left else []
+            for by in blocked:
+                if (words := f"{by['pod']} is blocked: {by['detail']}; {by['to_type']}") not in told:
+                    told.add(words)
+                    line.clear()
+                    note(words.removesuffix("; "))
+            if done or (until is not None and time.time() >= until):
                 line.clear()
-                note(f"{len(old)} restarted")
-                return Exit.DONE
-            if until is not None and time.time() >= until:
-                line.clear()
-                note(f"{len(left)} of {len(old)} are still to restart; mooring why pod/NAME says what keeps one")
-                return Exit.CHECK_FAILED
+                rest = f"{len(left)} of {len(old)} are still to restart; mooring why pod/NAME says what keeps one"
+                note(f"{len(old)} restarted" if done else rest)
+                if output.data:
+                    names = [p["metadata"]["name"] for p in left]
+                    print_data(output, {"asked": len(old), "back": ready, "left": names, "blocked": blocked})
+                return Exit.DONE if done else Exit.CHECK_FAILED
+            line.line(f"{len(left)} of {len(old)} still to restart, {ready} back", stay=True)
             await asyncio.sleep(LOOK_S)
     except asyncio.CancelledError:
         line.clear()
         note("it goes on without you; to end it: the same command with --cancel")
         raise
+
+
+def _blocked(reach: Reach, pods: Iterable[Any]) -> list[dict[str, str]]:
+    """Those that wait for a person, and what to type."""
+    names = {f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in pods}
+    rows = [r for r in ask(reach, "/api/v1/queue")["rows"] if r.get("about") in names and r["state"] in NEEDS_YOU]
+    return [{"pod": r["about"], "detail": r.get("waiting_on", ""), "to_type": r.get("remedy", "")} for r in rows]
 
 
 def _ready(pod: Any) -> bool:

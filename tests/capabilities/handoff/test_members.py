@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
@@ -113,6 +114,21 @@ def test_the_only_pd_member_is_held():
     s.play(scenario)
     assert s.untouched("demo-pd-0")
     assert [e[:2] for e in s.events("demo-pd-0")] == [("Warning", "Quorum")]
+
+
+def test_the_only_pd_member_restarts_where_a_person_accepts_to_be_without_pd():
+    """E9, D5: what is blocked names the annotation, and with it the pod is restarted; leadership alone goes nowhere."""
+    s = Stage(pd=1, settings=PdSettings(members=("demo-pd-0",)))
+
+    async def scenario(s):
+        s.annotate("demo-pd-0", restart="")
+        await s.rig.until(lambda: (v := s.verdict()) is not None and v.state == State.BLOCKED, limit_s=60)
+        assert s.verdict().remedy.endswith(f"annotate pod demo-pd-0 {ALLOW_QUORUM_LOSS}=true")
+        s.cluster.annotate(Kind.POD, NS, "demo-pd-0", {ALLOW_QUORUM_LOSS: "true"})
+        await s.rig.until(lambda: s.renewed("demo-pd-0") and s.ready("pd") and not s.rig.unsettled(), limit_s=300)
+
+    s.play(scenario)
+    assert evictions(s) == ["evict Pod tidb/demo-pd-0"]
 
 
 def test_expired_request_is_taken_off():

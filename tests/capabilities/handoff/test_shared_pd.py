@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.capabilities.handoff.requests import ALLOW_QUORUM_LOSS
+from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, read_marks

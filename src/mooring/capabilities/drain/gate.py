@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, look_at
+from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, look_at, may_be_lost
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy
 from mooring.capabilities.drain.readiness import active_pods, closed_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import AFFINITY, can_detach, is_detached, request_of
@@ -279,7 +279,7 @@ def prepared(pod: Pod, record: OperatorRecord | None, world: WorldRead, now: flo
     if view is None or at is None or world.pd_lost(member.cluster) or now - at > FRESH_S:
         return False
     if member.name == "pd":
-        return view.leader.partition(".")[0] != pod.name
+        return view.leader.partition(".")[0] != pod.name or may_be_lost(view, pod)
     store = store_of(pod, world)
     return store is not None and not store.leader_count and store.id in (view.evicting or ())
 

@@ -113,6 +113,8 @@ def kept(pod: Pod, workload: Workload, world: WorldRead) -> Verdict | None:
 
 #: What handoff takes away: no other capability deletes these.
 HANDED_OVER: Final = frozenset({"tikv", "pd"})
+#: On a pod of TiKV: restart it although regions lose their quorum while it is away; of PD: although it is the only one.
+ALLOW_QUORUM_LOSS: Final = "mooring.dev/allow-quorum-loss"
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
@@ -146,6 +148,11 @@ def led_set(pod: Pod, world: WorldRead) -> Workload | None:
 LOOK_AT_LEADERS: Final = (
     "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
 )
+
+
+def may_be_lost(view: PdView, pod: Pod) -> bool:
+    """PD has no other member, and a person accepts to be without it until this one is back."""
+    return len(view.members) == 1 and pod.annotations.get(ALLOW_QUORUM_LOSS) == "true"
 
 
 def others_up(view: PdView, store_id: int) -> bool:

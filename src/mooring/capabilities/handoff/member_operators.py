@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS, may_be_lost
 from mooring.capabilities.drain.readiness import is_ready, node_cost
 from mooring.capabilities.drain.room import stuck_volume
 from mooring.capabilities.handoff.facts import counted, pod_subject
@@ -278,8 +279,13 @@ class MemberEvaluation:
         if view is None:
             why = lost or PD_NOT_SEEN
             self.verdicts.append(msgspec.structs.replace(why, detail=f"{pod.name}: {why.detail}", subject=subject))
-        elif leads(view, pod.name) and successor(view, pod.name) is None:
-            self._blocked(pod, Reason.QUORUM, f"{pod.name} is the only PD member: its leadership has nowhere to go")
+        elif leads(view, pod.name) and successor(view, pod.name) is None and not may_be_lost(view, pod):
+            detail = f"{pod.name} is the only PD member: its leadership has nowhere to go"
+            remedy = f"set spec.pd.replicas: 3 in TidbCluster {tc.name}"
+            if request.value == DELETE_POD and len(view.members) == 1:
+                force = f"kubectl -n {pod.namespace} annotate pod {pod.name} {ALLOW_QUORUM_LOSS}=true"
+                remedy += f"; to restart it all the same, without PD until it is back: {force}"
+            self._blocked(pod, Reason.QUORUM, detail, remedy)
         elif request.value == DELETE_POD or leads(view, pod.name):
             self.proposals.append(operator_for(tc.key, pod, component, request))
 

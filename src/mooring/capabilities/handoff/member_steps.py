@@ -1,5 +1,6 @@
 """What is next for the `restart-member` and `transfer-pd-leader` operators: the diagram is in `members`."""
 
+from mooring.capabilities.drain.leaders import may_be_lost
 from mooring.capabilities.drain.readiness import blocked_by_budget
 from mooring.capabilities.drain.request import put_mark, request_of, withdraw
 from mooring.capabilities.drain.room import stuck_volume
@@ -86,7 +87,7 @@ def _transfer_pd_leadership(
         return NextStep(step=0, waiting_on=lost or PD_NOT_SEEN, refreshes=refreshes, again_at=now + LOOK_S)
     if (world.pd_observed_at(cluster) or 0.0) <= max(running.promoted_at, running.acted_at):
         return NextStep(step=running.step, refreshes=(PdRefresh(cluster, now),))
-    if not leads(view, pod.name):
+    if not leads(view, pod.name) or (running.operator.kind != TRANSFER and may_be_lost(view, pod)):
         return None
     unready = {p.name for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
     heir = successor(view, pod.name, unready)

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import ALLOW_QUORUM_LOSS
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Verdict
 from mooring.core.model.reasons import Reason, State

@@ -25,9 +25,6 @@ EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
 EVICT_LEADER_FOR_RESIZE: Final = "tidb.pingcap.com/evict-leader-for-resize"
 EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
 
-#: On a TiKV pod: restart it although regions lose their quorum while it is away.
-ALLOW_QUORUM_LOSS: Final = "mooring.dev/allow-quorum-loss"
-
 DELETE_POD: Final = "delete-pod"
 NONE: Final = "none"
 ALLOWED: Final = (NONE, DELETE_POD)
