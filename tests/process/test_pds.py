@@ -3,14 +3,15 @@
 import msgspec
 import pytest
 
-from mooring.clients.ports import NotFoundError
+from mooring.clients.pd.transport import in_cluster
+from mooring.clients.ports import NotFoundError, RefusedError
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import PD_ENDPOINTS
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.world.world import World
-from mooring.process.pd_directory import PdDirectory, endpoints, may_ask, owner_of
+from mooring.process.pd_directory import PdDirectory, _belongs, endpoints, may_ask, owner_of, pd_service
 
 TC = TidbCluster("tidb", "demo", "u1", "1")
 
@@ -59,3 +60,43 @@ def test_a_cluster_without_a_pd_of_its_own_uses_the_one_it_names():
     assert urls == ("http://demo-pd.tidb.svc:2379",) and owner_of(urls) == Key("tidb", "demo")
     assert may_ask("http://demo-pd-1.demo-pd-peer.tidb.svc:2379", owner_of(urls))
     assert owner_of(("http://10.0.0.1:2379",)) is None
+
+
+V2 = TidbCluster("tidb", "demo", "u1", "1", v2=True, pd_url="http://basic-pd.tidb:2379")
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://basic-pd.tidb:2379", "http://basic-pd.tidb.svc:2379"),
+        ("https://basic-pd.tidb.svc.cluster.local:2379", "https://basic-pd.tidb.svc.cluster.local:2379"),
+        ("", None),
+        ("http://basic-pd.other:2379", None),
+        ("http://tidb:2379", None),
+        ("http://evil.example.com", None),
+        ("http://basic-pd.tidb:2379/path", None),
+        ("http://[", None),
+    ],
+)
+def test_operator_v2_says_where_its_pd_is(url, asked):
+    """E12: `status.pd` names the Service of a group, in its own namespace; it is asked by a name inside the cluster."""
+    tc = msgspec.structs.replace(V2, pd_url=url)
+    if asked is None:
+        with pytest.raises(RefusedError):
+            endpoints(tc, {})
+    else:
+        assert tuple(map(in_cluster, endpoints(tc, {}))) == (asked,)
+        assert may_ask(in_cluster("http://basic-pd-a1b2.basic-pd-peer.tidb:2379"), pd_service(url))
+    assert endpoints(tc, {"tidb/demo": ("http://x:1",)}) == ("http://x:1",)
+
+
+def test_the_members_of_v2_are_stores_of_its_namespace():
+    """E12: a store of v2 belongs to its cluster by namespace, name and domain; PD of another one is left alone."""
+
+    def store(address):
+        return Store(1, address)
+
+    assert _belongs(store("basic-tikv-a1b2.basic-tikv-peer.tidb:20160"), V2.key, (V2,), given=False)
+    assert not _belongs(store("basic-tikv-a1b2.basic-tikv-peer.other:20160"), V2.key, (V2,), given=False)
+    assert not _belongs(store("basic-tikv-a1b2.basic-tikv-peer.tidb.svc.b.local:20160"), V2.key, (V2,), given=False)
+    assert not _belongs(store("web-a1b2.basic-tikv-peer.tidb:20160"), V2.key, (V2,), given=False)

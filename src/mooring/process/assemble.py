@@ -8,13 +8,14 @@ from mooring.capabilities.registry import descriptors, limits, uncapped
 from mooring.clients.pd.client import PdClient
 from mooring.clients.pd.client_secret import ClientSecret
 from mooring.clients.pd.room import AnswerRoom
+from mooring.clients.pd.transport import in_cluster
 from mooring.clients.ports import Clock, KubeApi, PlacementDriver, Randomness
 from mooring.core.engine.capability import Capability
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Key
 from mooring.core.queue import Settings, live_settings
 from mooring.core.queue.config import parse, with_targets
-from mooring.process.pd_directory import Make, may_ask, owner_of
+from mooring.process.pd_directory import Make, may_ask, owner_of, pd_service
 from mooring.process.settings.config import Config
 
 
@@ -40,16 +41,19 @@ def make_pd(clock: Clock, randomness: Randomness, config: Config, api: KubeApi) 
     room, given, hosts = AnswerRoom(), config.pd, config.pd_hosts
 
     def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
-        owner = owner_of(urls) or cluster
+        owner, service = owner_of(urls) or cluster, pd_service(urls[0])
+        # With tidb-operator v2 the Service has the name of a group.
+        names = {cluster, owner, service if service is not None and service.namespace == cluster.namespace else owner}
 
         def may_ask_at(url: str) -> bool:
-            return str(cluster) in given or may_ask(url, cluster, hosts) or may_ask(url, owner, hosts)
+            return str(cluster) in given or any(may_ask(url, name, hosts) for name in names)
 
         def may_keep(path: str, size: int) -> bool:
             return room.take(cluster, path, size, clock.monotonic())
 
         name = config.pd_client_secrets.get(str(owner), f"{owner.name}-cluster-client-secret")
         secret = ClientSecret(api, Key(owner.namespace, name), clock, optional=str(cluster) in given)
+        urls = urls if str(cluster) in given else tuple(map(in_cluster, urls))
         return PdClient(urls, clock=clock, randomness=randomness, secret=secret, may_ask=may_ask_at, may_keep=may_keep)
 
     return make

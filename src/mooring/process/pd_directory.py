@@ -1,6 +1,7 @@
 """Which PD belongs to a TidbCluster, and one client for each.
 
-Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the service name of tidb-operator. A client
+Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the service name of tidb-operator (with v2 its own
+`status.pd`). A client
 is recreated when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
 began there must end.
 
@@ -18,6 +19,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from mooring.clients.pd.client import PdClient
+from mooring.clients.pd.transport import host_of, in_cluster
 from mooring.clients.ports import NotFoundError, PlacementDriver, RefusedError
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
@@ -112,10 +114,38 @@ def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: 
             )
     if annotated:
         return annotated
+    if tc.v2:
+        return (_of_v2(tc, hosts),)
     scheme = "https" if tc.tls else "http"
     # Without a PD of its own it uses that of the TidbCluster that `spec.cluster` names.
     owner = tc.pd_of if tc.pd_of is not None and not tc.pd_replicas else tc.key
     return (f"{scheme}://{owner.name}-pd.{owner.namespace}.svc:2379",)
+
+
+def _of_v2(tc: TidbCluster, hosts: Iterable[str]) -> str:
+    """What tidb-operator v2 says in the status, which who may edit the status could write, too."""
+    service = pd_service(tc.pd_url)
+    own = service is not None and service.namespace == tc.namespace
+    if not tc.pd_url:
+        raise RefusedError(
+            f"status.pd of Cluster {tc.key} is empty: tidb-operator has not said yet where its PD is", 403
+        )
+    if not may_ask(in_cluster(tc.pd_url), service if own and service is not None else tc.key, hosts):
+        shown = printable(without_credentials(tc.pd_url))
+        raise RefusedError(
+            f"status.pd of Cluster {tc.key} is {shown}, which is no PD Service of its namespace; an administrator "
+            "allows an address with pd-hosts: [HOST:PORT], or names the PD with --pd",
+            403,
+        )
+    return tc.pd_url
+
+
+def pd_service(url: str) -> Key | None:
+    """The Service in `<name>-pd.<namespace>[.svc…]`, by its namespace and `<name>`: of v2 the first group of PD."""
+    name, _, rest = host_of(url).partition(".")
+    namespace, _, zone = rest.partition(".")
+    told = name.endswith("-pd") and zone.partition(".")[0] in {"", "svc"}
+    return Key(namespace, name.removesuffix("-pd")) if told else None
 
 
 def owner_of(urls: Sequence[str]) -> Key | None:
@@ -175,12 +205,11 @@ def _belongs(store: Store, cluster: Key, clusters: Sequence[TidbCluster], *, giv
     """By the whole address, or by tidb-operator's own status. Of a cluster that is gone only its names are left."""
     if not store.namespace:
         return given
-    known = [tc for tc in clusters if _is_member(store, tc.key)]
+    known = [tc for tc in clusters if _is_member(store, tc)]
     if not known:
-        return not clusters and _is_member(store, cluster)
+        return not clusters and _is_member(store, TidbCluster(cluster.namespace, cluster.name, "", ""))
     return any(store.domain == tc.cluster_domain or store.id in tc.tikv_store_ids.values() for tc in known)
 
 
-def _is_member(store: Store, cluster: Key) -> bool:
-    member = any(store.pod_name.startswith(f"{cluster.name}-{kind}-") for kind in ("tikv", "tiflash"))
-    return store.namespace == cluster.namespace and member
+def _is_member(store: Store, tc: TidbCluster) -> bool:
+    return store.namespace == tc.namespace and any(tc.may_have(store.pod_name, part) for part in ("tikv", "tiflash"))

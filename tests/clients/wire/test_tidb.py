@@ -55,3 +55,21 @@ def test_types_that_nobody_promised():
     assert found.tikv_store_ids == {}
     assert found.tikv_phase == ""
     assert cluster().tikv_replicas is None
+
+
+def test_a_cluster_of_operator_v2():
+    """E12: id, PD, replicas, domain and whether the operator looks after it; what does not fit counts as missing."""
+    spec = {"tlsCluster": {"enabled": True}, "dns": {"mode": "FQDN"}, "paused": True}
+    kinds = [{"kind": "PD", "replicas": 3}, {"kind": "TiKV", "replicas": 4}, {"kind": "TiProxy"}, 7]
+    status = {"id": "745", "pd": "http://basic-pd.tidb:2379", "components": kinds[:3]}
+    said = [{"type": "Synced", "status": "False"}, {"type": "Available", "status": "True"}]
+    obj = {"metadata": {"name": "demo"}, "spec": spec, "status": {**status, "conditions": said}}
+    found = project(Kind.TIDB_V2, obj)
+    assert found.v2 and found.tls and found.updating and found.kind is Kind.TIDB_V2
+    assert (found.pd_id, found.pd_url, found.cluster_domain) == (745, "http://basic-pd.tidb:2379", "cluster.local")
+    assert (found.pd_replicas, found.tikv_replicas, found.tidb_replicas) == (3, 4, None)
+    assert found.unattended == "spec.paused" and found.ordinals("tikv") is None
+    odd = project(Kind.TIDB_V2, {"metadata": {"name": "demo"}, "spec": {"dns": 1}, "status": {"components": kinds}})
+    assert odd.v2 and not odd.unattended and (odd.cluster_domain, odd.tikv_replicas) == ("", None)
+    suspended = {"metadata": {"name": "demo"}, "spec": {"suspendAction": {"suspendCompute": True}}}
+    assert project(Kind.TIDB_V2, suspended).unattended == "spec.suspendAction"

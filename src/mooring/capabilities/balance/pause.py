@@ -36,8 +36,10 @@ def schedulers_of(sources: Iterable[str]) -> tuple[str, ...]:
 
 def left_to_pd(tc: TidbCluster, policy: BalancePolicy, sharing: Iterable[TidbCluster]) -> str:
     """Why its regions are PD's alone: a person said so, or nobody has named it, or any that shares its PD (T12). "":
-    they are Mooring's to balance."""
+    they are Mooring's to balance. Those of tidb-operator v2 are not yet."""
     on_it = (tc, *sharing)
+    if tc.v2:
+        return NOT_NAMED
     if any(one.annotations.get(BALANCE_ANNOTATION) == RELEASED for one in on_it):
         return "released to PD"
     return "" if any(_named(one, policy) for one in on_it) else NOT_NAMED

@@ -185,17 +185,14 @@ def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
     marks = read_marks(tc.annotations.get(HANDOFF, ""))
     if not marks:
         return marks
-    return {name: mark for name, mark in marks.items() if _is_member(name, tc) and mark.store_id > 0 and mark.pod_uid}
+    return {
+        name: mark for name, mark in marks.items() if tc.may_have(name, "tikv") and mark.store_id > 0 and mark.pod_uid
+    }
 
 
 def names_of_no_member(tc: TidbCluster, marks: Mapping[str, Mark]) -> list[str]:
     """Names in the annotation that do not count."""
     return sorted((read_marks(tc.annotations.get(HANDOFF, "")) or {}).keys() - marks.keys())
-
-
-def _is_member(name: str, tc: TidbCluster) -> bool:
-    ordinal = name.removeprefix(f"{tc.name}-tikv-")
-    return ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
 
 
 def put_mark(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, mark: Mark, why: str) -> Patch:

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -52,6 +53,22 @@ LARGEST_RANGE: Final = 16 * MIB
 
 #: The transport whose requests of this task all use one connection, and its session.
 _PINNED: Final = ContextVar[tuple[object, aiohttp.ClientSession | None]]("_PINNED", default=(None, None))
+
+
+def host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def in_cluster(url: str) -> str:
+    """tidb-operator v2 writes `<service>.<namespace>`: with `.svc` it is no name outside the cluster, whatever the
+    namespace is called (`dev` and `app` are on the internet, too)."""
+    host = host_of(url)
+    labels = host.split(".")
+    short = len(labels) in {2, 3} and labels[-2].endswith(("-pd", "-pd-peer")) and labels[-1] != "svc"
+    return url.replace(host, f"{host}.svc", 1) if short else url
 
 
 class PdAnswer(msgspec.Struct, frozen=True):
@@ -104,11 +121,15 @@ class PdTransport:
         self._current = 0
         self._session: aiohttp.ClientSession | None = None
 
+    def _address(self, named: str) -> str:
+        """Where a member may be asked that PD names so; "": nowhere."""
+        return next((url for url in (named, in_cluster(named)) if self._may_ask(url)), "")
+
     async def ask(
         self, method: str, path: str, body: Any = None, *, idempotent: bool = True, at: Sequence[str] = ()
     ) -> PdAnswer:
         """`at`: ask these members themselves instead of any endpoint."""
-        if at and not (at := [url for url in at if self._may_ask(url)]):
+        if at and not (at := [url for one in at if (url := self._address(one))]):
             raise UnansweredError(
                 "PD names a member at an address outside its cluster; an administrator allows it with pd-hosts"
             )

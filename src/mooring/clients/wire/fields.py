@@ -422,6 +422,42 @@ class WireTidbCluster(Wire, frozen=True):
     status: TidbClusterStatus | None = None
 
 
+class SuspendAction(Wire, frozen=True):
+    suspend_compute: bool | None = None
+
+
+class Dns(Wire, frozen=True):
+    mode: str | None = None
+    cluster_domain: str | None = None
+
+
+class V2Spec(Wire, frozen=True):
+    tls_cluster: TlsCluster | None = None
+    paused: bool | None = None
+    suspend_action: SuspendAction | None = None
+    dns: Dns | None = None
+
+
+class V2Component(Wire, frozen=True):
+    kind: str | None = None
+    replicas: int | None = None
+
+
+class V2Status(Wire, frozen=True):
+    id: str | None = None
+    pd: str | None = None
+    components: tuple[V2Component, ...] | None = None
+    conditions: tuple[WireCondition, ...] | None = None
+
+
+class WireV2Cluster(Wire, frozen=True):
+    """`Cluster` of tidb-operator v2."""
+
+    metadata: Meta = Meta()
+    spec: V2Spec | None = None
+    status: V2Status | None = None
+
+
 class WireConfigMap(Wire, frozen=True):
     metadata: Meta = Meta()
     data: dict[str, str] | None = None

@@ -23,10 +23,11 @@ from mooring.clients.wire.fields import (
     WirePdb,
     WirePod,
     WireTidbCluster,
+    WireV2Cluster,
     WireVolume,
     WireWorkload,
 )
-from mooring.clients.wire.tidb import tidb_cluster
+from mooring.clients.wire.tidb import tidb_cluster, v2_cluster
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
 
@@ -75,6 +76,7 @@ _FORMS: Final[dict[Kind, _Form]] = {
     Kind.PVC: _form(WireClaim, objects.claim),
     Kind.CONFIG_MAP: _form(WireConfigMap, objects.config_map),
     Kind.TIDB_CLUSTER: _form(WireTidbCluster, tidb_cluster),
+    Kind.TIDB_V2: _form(WireV2Cluster, v2_cluster),
 }
 
 #: The kinds that can be read here.

@@ -1,4 +1,4 @@
-"""A TidbCluster on the wire → the model.
+"""A TidbCluster, or the Cluster of tidb-operator v2, on the wire → the model.
 
 Clusters run with other versions of the CRD and with validation switched off: any field may be missing, and one that
 does not fit counts as missing (`kube._forgiving`).
@@ -17,7 +17,10 @@ from mooring.clients.wire.fields import (
     TidbStatus,
     TikvStatus,
     TikvStore,
+    V2Spec,
+    V2Status,
     WireTidbCluster,
+    WireV2Cluster,
 )
 from mooring.clients.wire.quantity import epoch
 from mooring.core.model.cluster import Key
@@ -56,6 +59,34 @@ def tidb_cluster(wire: WireTidbCluster) -> TidbCluster:
         operator_evict_leader=_entries(tikv.evict_leader),
         created_at=epoch(meta.creation_timestamp) or 0.0,
         deletion_at=epoch(meta.deletion_timestamp),
+    )
+
+
+def v2_cluster(wire: WireV2Cluster) -> TidbCluster:
+    meta, spec, status = wire.metadata, wire.spec or V2Spec(), wire.status or V2Status()
+    replicas = {(c.kind or "").lower(): c.replicas for c in status.components or ()}
+    suspended = spec.suspend_action is not None and bool(spec.suspend_action.suspend_compute)
+    dns = spec.dns
+    return TidbCluster(
+        namespace=sharing.text(meta.namespace or ""),
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=sharing.labels(meta.labels),
+        annotations=sharing.labels(kept(Kind.TIDB_V2, meta.annotations)),
+        finalizers=meta.finalizers or (),
+        tls=bool(spec.tls_cluster and spec.tls_cluster.enabled),
+        cluster_domain=(_cut(dns.cluster_domain) or "cluster.local") if dns is not None and dns.mode == "FQDN" else "",
+        pd_id=_id(status.id or ""),
+        tidb_replicas=replicas.get("tidb"),
+        tikv_replicas=replicas.get("tikv"),
+        pd_replicas=replicas.get("pd"),
+        created_at=epoch(meta.creation_timestamp) or 0.0,
+        deletion_at=epoch(meta.deletion_timestamp),
+        v2=True,
+        pd_url=_cut(status.pd),
+        unattended="spec.paused" if spec.paused else "spec.suspendAction" if suspended else "",
+        updating=any(c.type == "Synced" and c.status == "False" for c in status.conditions or ()),
     )
 
 

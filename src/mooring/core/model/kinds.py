@@ -28,6 +28,8 @@ class Kind(StrEnum):
     NAMESPACE = "Namespace"
     RESOURCE_QUOTA = "ResourceQuota"
     TIDB_CLUSTER = "TidbCluster"
+    #: The same of tidb-operator v2, where it is installed.
+    TIDB_V2 = "Cluster"
     NODE_CLAIM = "NodeClaim"
     EVICTION = "Eviction"
     CRD = "CustomResourceDefinition"
@@ -80,6 +82,7 @@ RESOURCES: Final[dict[Kind, Resource]] = {
     Kind.NAMESPACE: Resource("", "v1", "namespaces", namespaced=False),
     Kind.RESOURCE_QUOTA: Resource("", "v1", "resourcequotas"),
     Kind.TIDB_CLUSTER: Resource("pingcap.com", "v1alpha1", "tidbclusters"),
+    Kind.TIDB_V2: Resource("core.pingcap.com", "v1alpha1", "clusters"),
     Kind.NODE_CLAIM: Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False),
     # Since 1.37, where the feature gate EvictionRequestAPI is on.
     Kind.EVICTION: Resource("lifecycle.k8s.io", "v1alpha1", "evictions"),

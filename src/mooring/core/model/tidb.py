@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mooring.core.model.cluster import NO_LABELS, Key, Namespaced
+from mooring.core.model.cluster import NO_LABELS, Key, Namespaced, Owner, Pod
+from mooring.core.model.kinds import Kind
 from mooring.core.model.placement import Placement
 
 #: Whole numbers that others write have 64 bits, as recordings keep them.
@@ -17,6 +18,13 @@ Number = Annotated[int, msgspec.Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+#: The same of tidb-operator v2, whose pods are owned by instances of these kinds and named after them. Its PD members
+#: are named by the instance.
+V2_CLUSTER: Final = "pingcap.com/cluster"
+V2_INSTANCE: Final = "pingcap.com/instance"
+_V2_GROUP: Final = "core.pingcap.com/"
+_V2_INSTANCES: Final = {kind: kind.lower() for kind in ("PD", "TiKV", "TiDB", "TiFlash", "TiCDC", "TiProxy")}
 
 #: A spec that wants more is taken for a mistake.
 MOST_MEMBERS: Final = 10_000
@@ -35,7 +43,21 @@ class EvictLeaderEntry(msgspec.Struct, frozen=True, gc=False):
     begin_time: str = ""
 
 
+def v2_component(owner: Owner | None) -> str | None:
+    """What an instance of tidb-operator v2 is (`tikv`, `pd`, …); None: the owner is none."""
+    if owner is None or not owner.api_version.startswith(_V2_GROUP):
+        return None
+    return _V2_INSTANCES.get(owner.kind)
+
+
+def pd_member_name(pod: Pod) -> str:
+    """As PD knows it: by its pod's name or, with tidb-operator v2, its instance's."""
+    return pod.labels.get(V2_INSTANCE, pod.name) if v2_component(pod.owner) == "pd" else pod.name
+
+
 class TidbCluster(Namespaced, frozen=True, gc=False):
+    """A TiDB cluster, of tidb-operator v1 (TidbCluster) or v2 (Cluster)."""
+
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     finalizers: tuple[str, ...] = ()
@@ -68,6 +90,29 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
     operator_evict_leader: Mapping[str, EvictLeaderEntry] = MappingProxyType({})
     created_at: float = 0.0
     deletion_at: float | None = None
+    #: Of tidb-operator v2: members have no ordinals, and leaders leave a store after its pod was deleted, by the
+    #: operator, which ends every eviction that it did not begin.
+    v2: bool = False
+    #: status.pd: where v2 has its PD.
+    pd_url: str = ""
+    #: v2 does not look after it (paused or suspended): nobody would take the leaders off or create a pod again.
+    unattended: str = ""
+    #: v2 has members to bring up to date.
+    updating: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.TIDB_V2 if self.v2 else Kind.TIDB_CLUSTER
+
+    def wanted(self, component: str) -> int | None:
+        return {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
+
+    def may_have(self, pod_name: str, component: str) -> bool:
+        """Whether a member could have this name: `<cluster>-tikv-<ordinal>`, of v2 `<group>-tikv-<suffix>`."""
+        group, _, suffix = pod_name.rpartition(f"-{component}-")
+        if self.v2:
+            return bool(group) and suffix.isascii() and suffix.isalnum()
+        return group == self.name and suffix.isascii() and suffix.isdigit() and len(suffix) <= 10
 
     @property
     def outlived_by_pd(self) -> bool:
@@ -80,8 +125,8 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
         With tidb-operator's advanced StatefulSet they need not be the first ones: the annotation
         `<component>.tidb.pingcap.com/delete-slots` names those that are left out.
         """
-        wanted = {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
-        if wanted is None or wanted > MOST_MEMBERS:
+        wanted = self.wanted(component)
+        if self.v2 or wanted is None or wanted > MOST_MEMBERS:
             return None
         slots = _left_out(self.annotations.get(f"{component}.tidb.pingcap.com/delete-slots", ""))
         # Each slot left out adds at most one ordinal: the first `wanted` that remain are the members.
@@ -125,13 +170,15 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def namespace(self) -> str:
-        """Where that pod lives, when the address says so: `<pod>.<service>.<namespace>.svc…`; else ""."""
+        """Where that pod lives, when the address says so: `<pod>.<service>.<namespace>.svc…`, of tidb-operator v2 also
+        `<pod>.<group>-tikv-peer.<namespace>`; else ""."""
         return self.pod_and_namespace[1]
 
     @property
     def pod_and_namespace(self) -> tuple[str, str]:
         labels = self.address.split(":", 1)[0].split(".", 4)
-        return labels[0], labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
+        told = labels[3] == "svc" if len(labels) > 3 else len(labels) == 3 and labels[1].endswith("-peer")
+        return labels[0], labels[2] if told else ""
 
     @property
     def domain(self) -> str:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import Node, Pod, ReplicaSet
-from mooring.core.model.tidb import COMPONENT, INSTANCE
+from mooring.core.model.tidb import COMPONENT, INSTANCE, V2_CLUSTER, v2_component
 
 G = TypeVar("G", bound=Hashable)
 
@@ -21,8 +21,10 @@ Member = tuple[str, str, str]
 
 
 def member_of(pod: Pod) -> Member | None:
-    """Which component of which TidbCluster a pod is, by its labels."""
-    labels = pod.shape.labels
+    """Which component of which TidbCluster a pod is, by its labels; of tidb-operator v2 by its owner, too."""
+    labels, v2 = pod.shape.labels, v2_component(pod.owner)
+    if v2 is not None:
+        return None if V2_CLUSTER not in labels else (pod.namespace, labels[V2_CLUSTER], v2)
     component = labels.get(COMPONENT)
     if component not in TIDB_COMPONENTS or component is None:
         return None

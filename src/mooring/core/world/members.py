@@ -4,13 +4,17 @@ tidb-operator names the instance by the TidbCluster's own `app.kubernetes.io/ins
 Argo CD set it), so the label on a pod may say `my-release` while the cluster is `demo`; and people copy labels. Only
 where the owner is not known (no StatefulSet in the world, or one of a kind that is not watched) do the labels decide,
 and only for a TidbCluster that is there or by tidb-operator's own `managed-by`.
+
+With tidb-operator v2 the owner is the instance (a TiKV, PD or TiDB of `core.pingcap.com`), which says the component; a
+label of the operator's says the cluster, which has to be there. Where a TidbCluster has that name, too, it is not told
+which of them is meant, and the pods of v2 are nobody's.
 """
 
 from typing import Final
 
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
-from mooring.core.model.tidb import MANAGED_BY, TidbCluster
+from mooring.core.model.tidb import MANAGED_BY, TidbCluster, v2_component
 from mooring.core.world.indexes import TIDB_COMPONENTS, member_of
 from mooring.core.world.read import WorldRead
 
@@ -29,8 +33,11 @@ def tidb_member(pod: Pod, world: WorldRead) -> TidbMember | None:
     labeled = member_of(pod)
     if labeled is None:
         return None
-    cluster = Key(labeled[0], labeled[1])
-    known = world.tidb_cluster(cluster) is not None or pod.labels.get(MANAGED_BY) == "tidb-operator"
+    cluster, v2 = Key(labeled[0], labeled[1]), v2_component(pod.owner) is not None
+    tc = world.tidb_cluster(cluster)
+    if v2 or (tc is not None and tc.v2):
+        return (cluster, labeled[2]) if tc is not None and tc.v2 is v2 else None
+    known = tc is not None or pod.labels.get(MANAGED_BY) == "tidb-operator"
     return (cluster, labeled[2]) if known else None
 
 
@@ -39,7 +46,7 @@ def by_owner(owner: Owner | None, world: WorldRead) -> tuple[bool, TidbMember | 
     if owner is None:
         return False, None
     if owner.kind != Kind.STATEFUL_SET:
-        return True, None
+        return v2_component(owner) is None, None
     workload = world.workload_by_uid(owner.uid)
     if workload is None or workload.owner is None:
         return False, None

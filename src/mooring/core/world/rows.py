@@ -20,6 +20,7 @@ class Rows:
         self.claims: Table[Claim] = Table()
         self.config_maps: Table[ConfigMap] = Table()
         self.tidb_clusters: Table[TidbCluster] = Table()
+        self.v2_clusters: Table[TidbCluster] = Table()
         self.evictions: Table[PodEviction] = Table()
         self.by_kind: dict[Kind, Table[Any]] = {
             Kind.POD: self.pods,
@@ -34,6 +35,7 @@ class Rows:
             Kind.PVC: self.claims,
             Kind.CONFIG_MAP: self.config_maps,
             Kind.TIDB_CLUSTER: self.tidb_clusters,
+            Kind.TIDB_V2: self.v2_clusters,
             Kind.EVICTION: self.evictions,
         }
         self.workloads: dict[str, Table[Workload]] = {kind.value: self.by_kind[kind] for kind in WORKLOADS}

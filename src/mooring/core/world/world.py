@@ -13,7 +13,7 @@ from mooring.core.model.decision import Verdict
 from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen, Trigger
 from mooring.core.model.kinds import POD_OWNERS, Kind
 from mooring.core.model.machine import Machine
-from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.core.model.tidb import PdView, TidbCluster, v2_component
 from mooring.core.world.check import differences
 from mooring.core.world.index import Index, IndexSet
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes
@@ -157,7 +157,7 @@ class World:
                 self._node_indexes.change(old, new)
             case Kind.REPLICA_SET:
                 self._replica_set_indexes.change(old, new)
-            case Kind.TIDB_CLUSTER if new is None:
+            case Kind.TIDB_CLUSTER | Kind.TIDB_V2 if new is None:
                 self._outside.forget(old.key)
             case _:
                 pass
@@ -222,6 +222,11 @@ class World:
         mine = part if part is not None and tidb_member_set(part) == (cluster, component) else None
         owned = self.pods_owned_by(mine.uid) if mine is not None else ()
         labeled = self._rows.pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
+        tc = self.tidb_cluster(cluster)
+        v2 = tc is not None and tc.v2
+        labeled = tuple([p for p in labeled if (v2_component(p.owner) is not None) is v2])
+        if v2:
+            return labeled
         # Labels count where no owner says otherwise: a StatefulSet that is being recreated, or of another kind.
         return (*owned, *[p for p in labeled if not by_owner(p.owner, self)[0]])
 
@@ -305,14 +310,16 @@ class World:
     # ── TiDB and machines ─────────────────────────────────────────────────────────────────────────────────────────
 
     def tidb_clusters(self) -> Iterable[TidbCluster]:
-        return self._rows.tidb_clusters.values()
+        yield from self._rows.tidb_clusters.values()
+        yield from (tc for tc in self._rows.v2_clusters.values() if self._rows.tidb_clusters.get(tc.key) is None)
 
     def tidb_cluster(self, key: Key) -> TidbCluster | None:
-        return self._rows.tidb_clusters.get(key)
+        """Of two of one name, that of v1."""
+        return self._rows.tidb_clusters.get(key) or self._rows.v2_clusters.get(key)
 
     def tidb_cluster_of(self, pod: Pod) -> TidbCluster | None:
         member = tidb_member(pod, self)
-        return None if member is None else self._rows.tidb_clusters.get(member[0])
+        return None if member is None else self.tidb_cluster(member[0])
 
     def pd(self, cluster: Key) -> PdView | None:
         found = self._outside.pd.get(cluster)

@@ -59,6 +59,7 @@ CLASSES: Final[Mapping[Kind, type]] = {
     Kind.PVC: Claim,
     Kind.CONFIG_MAP: ConfigMap,
     Kind.TIDB_CLUSTER: TidbCluster,
+    Kind.TIDB_V2: TidbCluster,
     Kind.EVICTION: PodEviction,
 }
 
