@@ -75,7 +75,10 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.admission", "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        said = json.loads(self._process.stdout.readline())
+        first = self._process.stdout.readline()
+        if not first:
+            sys.exit(f"admission: the serving process ended with {self._process.wait()}; its traceback is above")
+        said = json.loads(first)
         self.port, self.rss_mb = said["port"], said["rss_mb"]
         self.trust = ssl.create_default_context(cadata=said["ca"])
         return self
@@ -363,6 +366,7 @@ async def serve() -> None:
 
     from aiohttp import web
 
+    from mooring.capabilities.drain.policy import DrainPolicy
     from mooring.capabilities.mix.admission.book import SlotBook
     from mooring.capabilities.mix.admission.decide import MixAdmission
     from mooring.capabilities.mix.admission.reviews import allowed, pod_request
@@ -372,6 +376,7 @@ async def serve() -> None:
     from mooring.core.engine.engine import Engine
     from mooring.core.queue import Queue, live_settings
     from mooring.process.admission.certificates import advance
+    from mooring.process.admission.gatekeeper import Gatekeeper
     from mooring.process.admission.reloading_tls import ReloadingTls
     from mooring.process.admission.reviewer import Reviewer
     from mooring.process.admission.server import WebhookPages
@@ -395,6 +400,7 @@ async def serve() -> None:
         shell.now,
         SystemRandomness(),
         recorder,
+        Gatekeeper(engine, DrainPolicy(), shell.tell, shell.now, tuple, recorder),
         leads=lambda: True,
         ready=lambda: True,
     )
@@ -427,7 +433,7 @@ async def serve() -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=front.context).start()
     pump, telling = asyncio.ensure_future(shell.run()), asyncio.ensure_future(echo.run())
-    while engine._decides.worklist.pending or not engine.deciding:
+    while engine._term.worklist.pending or not engine.deciding:
         await asyncio.sleep(0.1)
     with QuietCollector():
         pass

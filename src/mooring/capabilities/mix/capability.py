@@ -159,7 +159,7 @@ class Mix:
         owners: set[str] = set()
         asked: set[str] = set()
         for pod in world.pods():
-            if pod.annotations and _is_asked_away(pod):
+            if LEAVING in pod.annotations and _is_asked_away(pod):
                 asked.add(f"node/{pod.node}")
             if pod.owner is None or pod.owner.uid in owners or AFFINITY not in pod.labels:
                 continue

@@ -101,9 +101,10 @@ def read(
     enabled, mode = labels.get(ENABLED, "false"), labels.get(MODE)
     shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
     # Before anything is remembered or quoted.
-    for key, value in ((ENABLED, enabled), (MODE, mode), (CUSTOM, shares[0]), (CUSTOM, shares[1])):
-        if value is not None and len(value) > LONGEST:
-            return Misconfigured((f"{key} has {len(value)} characters; no value of it has more than {LONGEST}",))
+    if len(enabled) + len(mode or "") + len(shares[0] or "") + len(shares[1] or "") > LONGEST:
+        for key, value in ((ENABLED, enabled), (MODE, mode), (CUSTOM, shares[0]), (CUSTOM, shares[1])):
+            if value is not None and len(value) > LONGEST:
+                return Misconfigured((f"{key} has {len(value)} characters; no value of it has more than {LONGEST}",))
     return _read(kind, enabled, mode, shares, deployment_default)
 
 

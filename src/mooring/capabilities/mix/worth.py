@@ -61,7 +61,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return 0.0 if price is None else share * (price.on_demand - price.spot)
 
 
-class Worth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Worth(msgspec.Struct, frozen=True, gc=False):
     """Of one workload, or of all of them."""
 
     replicas: int = 0
@@ -74,15 +74,9 @@ class Worth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def worth_of(health: Health, target: Target, prices: Prices, world: WorldRead) -> Worth:
-    floor = target.on_demand(health.wanted)
-    return Worth(
-        replicas=len(health.pods),
-        on_spot=health.on_spot,
-        floors_kept=int(0 < floor <= health.safe),
-        floors_broken=int(health.safe < floor),
-        relaxed=health.relaxed,
-        saved=_saved(health, prices, world) if prices.known and health.on_spot else 0.0,
-    )
+    floor, on_spot, safe = target.on_demand(health.wanted), health.on_spot, health.safe
+    saved = _saved(health, prices, world) if on_spot and prices.known else 0.0
+    return Worth(len(health.pods), on_spot, int(0 < floor <= safe), int(safe < floor), health.relaxed, saved)
 
 
 def _saved(health: Health, prices: Prices, world: WorldRead) -> float:

@@ -87,30 +87,31 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         if pod.phase in _ENDED or pod.deletion_at is not None:
             continue
         pods.append(pod)
+        notes, where = pod.annotations, node_class(pod.node)
         last_change = max(last_change, pod.ready_since or pod.created_at)
-        if pod.ready:
-            ready += plain or is_ready(pod, workload, now)
         if not pod.node:
             unplaced.append(pod)
-        if pod.annotations and LEAVING in pod.annotations:
+        if LEAVING in notes:
             marked.append(pod)
+        if RELAXED in notes:
+            relaxed += 1
         if pod.owner is not None:
             owners.add(pod.owner.uid)
-        if RESERVATION not in pod.annotations and (alone_at is None or pod.created_at > alone_at):
+        if RESERVATION not in notes and (alone_at is None or pod.created_at > alone_at):
             alone_at = pod.created_at
-        where = node_class(pod.node)
-        on_spot += where is _SPOT
-        safe += pod.ready and where is _ON_DEMAND
-        relaxed += RELAXED in pod.annotations
         given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
-        if given is None or CONFLICT in pod.annotations:
+        if given is None or CONFLICT in notes:
             given = class_of(pod, world)
-        if given is _ON_DEMAND:
-            on_demand += 1
-            if where is _SPOT:
+        on_demand += given is _ON_DEMAND
+        if where is _SPOT:
+            on_spot += 1
+            if given is _ON_DEMAND:
                 exposed.append(pod)
-        elif given is _SPOT and where is _ON_DEMAND:
+        elif where is _ON_DEMAND and given is _SPOT:
             fallen.append(pod)
+        if pod.ready:
+            ready += plain or is_ready(pod, workload, now)
+            safe += where is _ON_DEMAND
     changing = _changing(workload, owners, world)
     return Health(
         workload,

@@ -72,16 +72,15 @@ class Rebalance:
         if self.seen.note != note:
             # Before the first step that disturbs: handoff does not act on a request within the same turn.
             instructions.insert(0, self._remember(self.seen.note))
-        if not case.undecided:
+        if self.health.marked and not case.undecided:
             instructions += self._swept(frozenset(c.pod.uid for c in chosen))
-        proposals = list(self._proposals([c for c in chosen if c not in handed and self._is_free(c.pod)]))
-        proposals += self._taken_over()
-        asked = [p for p in self.seen.requested if is_handed_over(p, self.world)]
-        kept = next((v for p in asked if (v := kept_leaders(p, self.world, self.queue)) is not None), None)
+        mine = [c for c in chosen if c not in handed and self._is_free(c.pod)]
+        proposals = [*self._proposals(mine), *self._taken_over()] if mine or self.seen.detached else []
+        kept = self._kept() if self.seen.requested else None
         needed = managed or bool(case.candidates) or bool(self.seen.standing)
         return Evaluation(
             proposals=tuple(proposals),
-            withdrawals=() if case.undecided else tuple(self._withdrawn(chosen)),
+            withdrawals=tuple(self._withdrawn(chosen)) if self.seen.standing and not case.undecided else (),
             facts=tuple(facts_of(self.health, self.queue, self.now)) if needed else (),
             limits=self._limits(proposals) if needed else {},
             instructions=tuple(instructions),
@@ -89,6 +88,11 @@ class Rebalance:
             again_at=self._again_at(case),
             notes=self._notes(proposals),
         )
+
+    def _kept(self) -> Verdict | None:
+        """Why the leaders of a pod that handoff was asked to move do not leave."""
+        asked = [p for p in self.seen.requested if is_handed_over(p, self.world)]
+        return next((v for p in asked if (v := kept_leaders(p, self.world, self.queue)) is not None), None)
 
     def _notes(self, proposals: list[Operator]) -> WorkloadNotes:
         if not self.seen.standing and not proposals:
@@ -99,8 +103,10 @@ class Rebalance:
     def _limits(self, proposals: list[Operator]) -> dict[str, int | None]:
         mine = self.mix.limit_of(self.workload, self.world, self.now)
         # They are replaced first, so that nobody is away; their replacements take the room until they are Ready.
-        returning = {o.subject for o in (*self.seen.standing, *proposals) if o.reason is Reason.RETURN_TO_SPOT}
-        return {target_of(self.workload): max(mine, len(returning)), ALL_MOVES: self.pace.at_once}
+        if proposals or self.seen.standing:
+            moves = (*self.seen.standing, *proposals)
+            mine = max(mine, len({o.subject for o in moves if o.reason is Reason.RETURN_TO_SPOT}))
+        return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once}
 
     def _again_at(self, case: Case) -> float | None:
         """Also when a pod that is Ready becomes available, and when one that finds no node has waited long enough."""
