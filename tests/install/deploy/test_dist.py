@@ -31,6 +31,14 @@ def test_links_of_the_readme_lead_somewhere_from_a_package_index():
         assert not mark or "/raw/v1/docs/images/" in link
 
 
+def test_without_uv_it_says_so():
+    """A build in a copy elsewhere finds uv by a relative path, too; where there is none, a sentence and exit 4."""
+    done = subprocess.run(
+        [sys.executable, ".ci/dist", ".tools/no-uv"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1].partition(":")[0]) == (4, "dist")
+
+
 def test_an_archive_is_the_same_whatever_the_order_of_its_files():
     one = DIST["packed_files"]({"a": b"1", "b": b"2"}, 1_800_000_000)
     assert one == DIST["packed_files"]({"b": b"2", "a": b"1"}, 1_800_000_000)
