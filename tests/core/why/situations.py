@@ -11,6 +11,7 @@ import msgspec
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.engine.why import explain, render, unknown
 from mooring.core.model.kinds import Kind
+from mooring.process.http.frames import silent_s
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.cluster import Cluster
@@ -95,13 +96,12 @@ class Environment:
         """Ask now, and keep the answer."""
         replicas = [one.replica for one in self.rig.replicas.values()]
         replica = next(r for r in replicas if r.engine.leading != follower)
-        heard = max(i.stats.heard_at for i in replica.informers.informers)
         found = explain(
             replica.engine,
             subject,
             now=replica.shell.now(),
             leader=replica.elector.holder or "",
-            data_age_s=replica.clock.monotonic() - heard,
+            data_age_s=silent_s(replica),
         )
         if found is None:
             self.asked[subject] = (unknown(replica.engine, subject), None)

@@ -19,6 +19,7 @@ from mooring.core.engine.why.words import SHOWN
 from mooring.core.model.decision import Line
 from mooring.core.model.kinds import Kind
 from mooring.core.model.spelling import near
+from mooring.process.http.frames import silent_s
 from mooring.process.replica import Replica
 
 LOOK_S: Final = 1.0
@@ -28,13 +29,12 @@ _KINDS: Final = {"pod": Kind.POD, "node": Kind.NODE}
 
 def answer(replica: Replica, subject: str) -> Explanation | None:
     """None: not found (`unknown` names the nearest)."""
-    heard = max((i.stats.heard_at for i in replica.informers.informers), default=0.0)
     return explain(
         replica.engine,
         subject,
         now=replica.shell.now(),
         leader=replica.elector.holder or "",
-        data_age_s=max(0.0, replica.clock.monotonic() - heard) if heard else None,
+        data_age_s=silent_s(replica) if replica.informers.informers else None,
     )
 
 

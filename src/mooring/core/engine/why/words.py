@@ -267,7 +267,8 @@ def _history(history: Any, *, everything: bool) -> list[str]:
 def _as_of(answer: Mapping[str, Any]) -> str:
     parts = [f"as of {time_of_day(answer['as_of'])}"]
     if answer.get("data_age_s") is not None:
-        parts.append(f"data {answer['data_age_s']:.1f} s old")
+        silent = answer["data_age_s"]
+        parts.append(f"the API server has not answered for {span(silent)}" if silent else "live")
     if answer.get("pd_age_s") is not None:
         parts.append(f"PD seen {answer['pd_age_s']:.0f} s ago")
     leader = answer.get("leader") or ""
