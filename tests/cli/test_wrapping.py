@@ -10,7 +10,7 @@ import pytest
 from mooring.cli.output import print_lines, print_table
 from mooring.core.engine.why.words import COMMAND, fold, render
 from mooring.process.terminal.queue import block
-from mooring.process.terminal.wrap import folded
+from mooring.process.terminal.wrap import continued, folded
 from tests.core.why.situations_by_kind import play_all
 
 
@@ -63,6 +63,16 @@ def test_a_command_in_a_remark_is_never_broken():
         "52 s. Leftovers: none.  Play:",
         "  mooring demo --keep",
         "On a real one: mooring demo --on lab",
+    ]
+
+
+def test_a_command_longer_than_a_line_goes_on_as_a_shell_reads_it():
+    """A terminal would break it inside a word; what is in quotes is one word."""
+    typed = """  $ kubectl -n tidb patch tc demo --type merge -p '{"a": "b c"}' --dry-run=server"""
+    lines = continued(typed, 50)
+    assert lines == [
+        "  $ kubectl -n tidb patch tc demo --type merge \\",
+        """    -p '{"a": "b c"}' --dry-run=server""",
     ]
 
 

@@ -22,7 +22,7 @@ from mooring.cli.output import (
     width,
 )
 from mooring.core.model.exits import Exit, UserError
-from mooring.process.terminal.wrap import folded, plain
+from mooring.process.terminal.wrap import continued, folded, plain
 
 if TYPE_CHECKING:
     import socket
@@ -229,7 +229,9 @@ def _narrate(line: str) -> None:
             r"(?<=\S) {4,}(?=[A-Z]\d)", "  ", line
         )  # ids of promises are at the right margin, if there is one
     for part in [line] if room is None else folded(line, room, INDENT):
-        print(_HIGHLIGHT.sub(_highlighted, part, count=1) if coloured(sys.stderr) else part, file=sys.stderr)
+        typed = room is not None and len(part) > room and part.lstrip().startswith("$ ")
+        for shown in continued(part, room) if typed and room is not None else [part]:
+            print(_HIGHLIGHT.sub(_highlighted, shown, count=1) if coloured(sys.stderr) else shown, file=sys.stderr)
 
 
 def _highlighted(found: re.Match[str]) -> str:

@@ -15,7 +15,9 @@ from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.why import explain
+from mooring.core.model.times import time_of_day
 from mooring.core.queue.targets import is_store
+from mooring.process.http.frames import Framer
 from mooring_lab.demo.acts import ACTS
 from mooring_lab.demo.sandbox_stage import TIKV, SandboxStage, moment
 from mooring_lab.demo.stage import DEMO, TIDB, Check, DemoAct, DemoStage, Prepared
@@ -24,6 +26,12 @@ from mooring_lab.judge.observer import ActObserver
 
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The day in figures: how much moved, how full the fullest store was, and who waited longest.
+
+
+#: So long, in seconds of those who watch, nothing is said at most; looked at so often, in seconds of the day.
+SILENT_S, LOOK_S = 2.2, 0.5
+#: A jump of the clock that is worth a line.
+SKIPPED_S = 240.0
 
 
 class DemoTally:
@@ -125,11 +133,27 @@ class Day:
         self.played: list[PlayedDay] = []
         self.tally = DemoTally()
         self._began = 0.0
+        self._silent_s = 0.0
         self._stopped: float | None = None
 
     def _hear(self, line: str) -> None:
         self.act = {**self.act, "said": line}
-        self._narrate(f"           {line}")
+        self._say(f"           {line}")
+
+    def _say(self, line: str) -> None:
+        self._silent_s = 0.0
+        self._narrate(line)
+
+    async def _go_on(self) -> None:
+        """Where an act takes its time, say how the cluster is, as `mooring` alone does."""
+        stage, framer = self.stage, Framer(self.stage.rig.leader)
+        assert isinstance(stage, SandboxStage), "the lab has a line of its own"
+        while True:
+            await stage.rig.sleep(LOOK_S)
+            self._silent_s += LOOK_S / stage.pace()
+            if self._silent_s < SILENT_S or (frame := await framer.build()) is None:
+                continue
+            self._say(f"           {time_of_day(frame.as_of)}  {frame.head['verdict']['words']}")
 
     def banner(self, without: Callable[[float], Losses | None]) -> dict[str, Any]:
         """The act, and what this day and the same day without Mooring have cost by now."""
@@ -168,11 +192,16 @@ class Day:
             try:
                 with self.stage.hurry():
                     await self.stage.build()
-                counting = asyncio.create_task(self.losses.run(), name="losses")
+                beneath = [asyncio.create_task(self.losses.run(), name="losses")]
+                if isinstance(self.stage, SandboxStage):
+                    beneath.append(asyncio.create_task(self._go_on(), name="narration"))
                 self.judge = self._observe()
                 for number, act in enumerate(self.acts, 1):
                     await self._play(number, act())
-                counting.cancel()
+                for task in beneath:
+                    if task.done():
+                        task.result()  # it never ends by itself: raises what ended it
+                    task.cancel()
                 self.act = {**self.act, "title": "the day is over", "command": "", "number": 0}
                 if beside is not None:
                     await beside.keep()
@@ -189,12 +218,17 @@ class Day:
     async def _play(self, number: int, act: DemoAct) -> None:
         self._follow()
         with self.stage.hurry():
+            if (
+                isinstance(self.stage, SandboxStage)
+                and (now := self.stage.rig.clock.now()) < moment(act.at) - SKIPPED_S
+            ):
+                self._say(f"           {time_of_day(now)[:5]} → {act.at}  idle time is skipped")
             await self.stage.wait_for(act.at)
             if isinstance(act, Prepared):
                 await act.prepare(self.stage)
         self._follow()
         at = self.stage.clock_word(act.at)
-        self._narrate(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
+        self._say(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
         self.act = {"number": number, "of": len(self.acts), "title": act.title, "command": act.command, "said": ""}
         self.stage.watch(act.speed)
         played = PlayedDay(at, act.title, [])
@@ -233,9 +267,9 @@ class Day:
         seen = played.failed or "; ".join(check.seen for check in shown)
         promises = " ".join(dict.fromkeys(check.promise for check in played.checks))
         self.act = {**self.act, "said": f"{'ok' if played.kept else 'FAILED'}: {seen}"}
-        self._narrate(f"     {'ok' if played.kept else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
+        self._say(f"     {'ok' if played.kept else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
         if played.why:
-            self._narrate(f"           why: {played.why}")
+            self._say(f"           why: {played.why}")
 
     def _follow(self) -> None:
         leader = self.stage.rig.leader()

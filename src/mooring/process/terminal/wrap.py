@@ -11,6 +11,8 @@ LAST_COLUMN: Final = 24
 _TYPED: Final = re.compile(r"(?:\$ |(?<=: )(?=[^ ]))(?:\S*/)?(?:kubectl|mooring|sabactl|helm) [a-z-].*?(?= {3}|$)")
 #: What a line is indented by: blanks, a sign, or a word with two blanks or more behind it.
 _LABEL: Final = re.compile(r" *(?:[-√×!–] |\S+ {2,})?")
+#: Of a command: what is in quotes is never taken apart.
+_WORD: Final = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
@@ -31,6 +33,19 @@ def folded(line: str, room: int, indent: str = "") -> list[str]:
     before, after = line[: found.start()].rstrip(), line[found.end() :].strip()
     parts = folded(before, room, indent) if before else []
     return [*parts, f"{indent or '  '}{found[0]}", *(folded(after, room, indent) if after else ())]
+
+
+def continued(command: str, room: int) -> list[str]:
+    """A command that is longer than a line, as a shell reads it: broken between two words, never inside one."""
+    first, *words = _WORD.findall(command)
+    lines = [" " * (len(command) - len(command.lstrip())) + first]
+    for word in words:
+        if len(lines[-1]) + 1 + len(word) + 2 > room:
+            lines[-1] += " \\"
+            lines.append(f"    {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def under_its_label(line: str, room: int) -> list[str]:

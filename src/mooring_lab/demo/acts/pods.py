@@ -79,7 +79,7 @@ class RollingUpdateAct:
     #: tidb-operator's own way to restart a component.
     command = (
         f"kubectl -n {TIDB} patch tc {DEMO} --type merge "
-        """-p '{"spec":{"tidb":{"annotations":{"tidb.pingcap.com/restartedAt":"2026-01-01T09:00:00Z"}}}}'"""
+        """-p '{"spec":{"tidb":{"annotations":{"tidb.pingcap.com/restartedAt":"09:00"}}}}'"""
     )
 
     async def play(self, stage: DemoStage) -> list[Check]:
