@@ -170,6 +170,16 @@ def test_every_choice_says_why():
     )
 
 
+def test_a_machine_without_a_retire_date_is_said_to_have_none():
+    """F11: not that it retired 20,775 days ago."""
+    plain = [
+        one.__class__(**{**{f: getattr(one, f) for f in one.__struct_fields__}, "retire_at": 0.0})
+        for one in (m(1), m(2))
+    ]
+    plan = decide(view(plain, constraints=limits(1, 1)))
+    assert all("(no retire date)" in change.why for change in plan.changes)
+
+
 # ── the queue against a plain maximum ─────────────────────────────────────────────────────────────────────────────
 
 fleets = st.lists(

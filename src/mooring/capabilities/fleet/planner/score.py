@@ -243,7 +243,7 @@ def _life(retire_at: float, now: float) -> str:
     days = days_left(retire_at, now)
     points = life(days)
     sign = f"+ {points}" if points >= 0 else f"− {-points}"
-    return f"{sign} ({days} days left)"
+    return f"{sign} ({f'{days} days left' if retire_at else 'no retire date'})"
 
 
 def listed(items: list[str], most: int = 5) -> str:
