@@ -19,6 +19,24 @@ STORE = {"id": "tidb/demo/4", "cluster": "tidb/demo", "pod": "demo-tikv-0", "lea
 HEAD = {"verdict": {"state": "safe", "words": "✓ Safe"}, "needs": 0, "needs_do": "", "needs_about": ""}
 WHY = {"subject": "cluster/tidb/demo", "state": "stable", "reason": "done", "answer": "demo is stable.", "lines": []}
 MEMBER = {"pod": "demo-tikv-0", "state": "stable", "asked": False}
+WORKLOAD = {
+    "kind": "Deployment",
+    "namespace": "shop",
+    "name": "web",
+    "state": "stable",
+    "mode": "custom 3",
+    "ready": 5,
+    "replicas": 5,
+    "have": 3,
+    "wanted": 3,
+    "managed": True,
+    "safe": 3,
+    "wrong": "",
+    "sequence": "OOOss",
+    "because": "its labels",
+    "policy": "",
+    "gives": "",
+}
 ANSWERS = {
     "/api/v1/queue": QUEUE,
     "/api/v1/frame": {"head": HEAD, "tables": {"stores": {"rows": {"a": STORE, "b": {**STORE, "id": "tidb/demo/5"}}}}},
@@ -28,6 +46,7 @@ ANSWERS = {
         "leading": True,
         "clusters": [{"cluster": "tidb/demo", "pd": "up", "members": [MEMBER]}],
     },
+    "/api/v1/mix": {"on": True, "leading": True, "nodes": [], "policies": [], "worth": {}, "workloads": [WORKLOAD]},
     "/api/v1/home": {"on": True, "members": [], "reservations": []},
     "/api/v1/mix/Deployment/shop/web": {"on": True, "leading": True, "words": ["web is stable"], "pods": []},
     "/api/v1/find?q=nope/": {"found": ["pod/shop/nope"]},
@@ -70,20 +89,30 @@ def test_names_are_what_why_takes(ask):
     assert ask("queue", "-o", "name").stdout == "operator/41\n"
     assert ask("handoff", "status", "--all", "-o", "name").stdout == "pod/tidb/demo-tikv-0\n"
     assert ask("balance", "status", "-o", "name").stdout == "cluster/tidb/demo\n"
+    assert ask("mix", "status", "-n", "shop", "-o", "name").stdout == "workload/shop/Deployment/web\n"
     assert ask("why", "cluster/tidb/demo", "-o", "json").returncode == 0
+
+
+def test_mooring_alone_may_be_told_whom_to_ask(ask):
+    """As with every command: `mooring --server URL` says how the cluster is; nobody there is exit 4."""
+    assert ask().stdout.splitlines()[0] == "✓ Safe"
+    assert mooring("--server", "http://127.0.0.1:1").returncode == 4
 
 
 def test_wide_has_every_column(ask):
     assert "DEADLINE" not in ask("queue").stdout
     assert "DEADLINE" in ask("queue", "-o", "wide").stdout
+    assert "SLOTS" in ask("mix", "status", "-n", "shop", "-o", "wide").stdout
 
 
-@pytest.mark.parametrize("words", [("queue",), ("balance", "status"), ("handoff", "status"), ("home", "status")])
+@pytest.mark.parametrize(
+    "words", [("queue",), ("balance", "status"), ("handoff", "status"), ("home", "status"), ("mix", "status")]
+)
 def test_a_namespace_that_there_is_not_is_said(ask, words):
     """An empty list would read as "nothing to do"; a pod that is called so is no namespace."""
     done = ask(*words, "-n", "nope")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Mooring knows nothing in a namespace nope" in done.stderr
+    assert "there is no namespace nope, or nothing in it that Mooring knows" in done.stderr
     assert ask(*words, "-n", "shop").returncode == 0
 
 

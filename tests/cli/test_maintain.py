@@ -12,6 +12,7 @@ from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring_lab.cluster.controllers import podstate
 from tests.capabilities.drain.test_gate_scenarios import Least, deployed, gated, play, pods_of, serving
+from tests.program import mooring
 
 SELECTOR = "pool=old"
 
@@ -246,6 +247,13 @@ def test_what_cannot_be_meant_is_exit_2(flags, words):
     with pytest.raises(UserError, match=words) as refused:
         app(["maintain", *selector, *flags], exit_on_error=False, print_error=False)
     assert refused.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize("selector", ["a b", "a=b c", "pool in a", "a=(b)"])
+def test_a_selector_that_cannot_be_one_is_said_before_anybody_is_asked(selector):
+    """D7: exit 2 and the selector, not that no cluster answers."""
+    done = mooring("maintain", "-l", selector, "--server", "http://127.0.0.1:1", "--", "true")
+    assert done.returncode == 2 and f"'{selector}' is not a label selector" in done.stderr
 
 
 def test_a_command_ends_with_its_own_code():

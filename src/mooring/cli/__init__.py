@@ -164,11 +164,11 @@ def _typed(words: list[str]) -> list[str]:
 def _run() -> int:
     if len(sys.argv) > 1 and sys.argv[1] in FORMER:
         _say(f"`mooring {sys.argv[1]}` is a former name and will be removed; use mooring {FORMER[sys.argv[1]]}")
-    if len(sys.argv) < 2 and _overview():
-        return Exit.DONE
     asks_for_help = len(sys.argv) < 2 or sys.argv[1] in {"-h", "--help"}
     whole = make(described=True) if asks_for_help else app
     try:
+        if (server := _server_alone(sys.argv[1:])) is not None and _overview(server):
+            return Exit.DONE
         result = whole(_typed(sys.argv[1:]), exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         _say(mistyped(error, whole))
@@ -182,14 +182,24 @@ def _run() -> int:
     return result if isinstance(result, int) else Exit.DONE
 
 
-def _overview() -> bool:
+def _server_alone(words: list[str]) -> str | None:
+    """`mooring`, or `mooring --server URL`: no command, but perhaps whom to ask."""
+    if not words:
+        return ""
+    name, equals, value = words[0].partition("=")
+    return (value if equals else words[-1]) if name == "--server" and len(words) == 2 - bool(equals) else None
+
+
+def _overview(server: str) -> bool:
     """`mooring` alone says how the cluster is, where one answers on loopback or at MOORING_SERVER. Else: the help."""
-    from mooring.cli.server import HERE, ask
+    from mooring.cli.server import Reach, ask
     from mooring.cli.why import overview
 
     try:
-        head = ask(HERE, "/api/v1/frame", timeout_s=1.0, forward=False)["head"]
+        head = ask(Reach(server), "/api/v1/frame", timeout_s=1.0, forward=False)["head"]
     except UserError:
+        if server:
+            raise
         return False
     overview(head)
     return True
@@ -206,10 +216,10 @@ def _abandon_stdout() -> None:
 
 
 def _say(message: str) -> None:
-    """Wrapped where a person reads it; a script finds each sentence on one line."""
-    from mooring.cli.output import note, print_text, runnable
+    """Wrapped where a person reads it; a script finds each sentence on one line. An error names `mooring`, no path."""
+    from mooring.cli.output import note, print_text
 
     if sys.stderr.isatty():
-        note(f"mooring: {message}")
+        note(f"mooring: {message}", typed=False)
     else:
-        print_text(f"mooring: {runnable(message)}", stream=sys.stderr)
+        print_text(f"mooring: {message}", stream=sys.stderr)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
@@ -24,7 +25,20 @@ BAR: Final = 14
 SHOWN: Final = 6
 SWITCH_ON: Final = "mooring run --features drain=true, or features.drain=true in the chart"
 Nodes = Annotated[tuple[str, ...], Parameter(help="Names of nodes.")]
-Selector = Annotated[str, Parameter(name=["--selector", "-l"], help="Nodes with these labels, e.g. pool=old.")]
+
+
+def readable_selector(_: Any, selector: str) -> None:
+    """Said before anybody is asked. What is not plainly wrong is left to the API server."""
+    if selector and not _SELECTOR.fullmatch(selector):
+        raise ValueError(f"{selector!r} is not a label selector such as pool=old,zone!=a or 'pool in (a, b)'")
+
+
+_TERM: Final = r"\s*(!?\s*[\w./-]+|[\w./-]+\s*(==?|!=)\s*[\w.-]*|[\w./-]+\s+(not)?in\s*\([^()]*\))\s*"
+_SELECTOR: Final = re.compile(f"{_TERM}(,{_TERM})*")
+Selector = Annotated[
+    str,
+    Parameter(name=["--selector", "-l"], help="Nodes with these labels, e.g. pool=old.", validator=readable_selector),
+]
 
 
 @app.default

@@ -7,9 +7,20 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from mooring.capabilities.mix.worth import last_line
-from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
-from mooring.cli.output import Format, Output, Whole, note, print_data, print_lines, print_table, print_text
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.connect import AllNamespaces, Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
+from mooring.cli.output import (
+    Format,
+    Listed,
+    Listing,
+    Output,
+    Whole,
+    note,
+    print_data,
+    print_lines,
+    print_table,
+    print_text,
+)
+from mooring.cli.server import HERE, Reach, Watch, ask, following, only_in
 from mooring.core.engine.why.names import kind_of, namespace_of, workload_typed
 from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.spelling import counted
@@ -19,6 +30,7 @@ LONGEST_LINE: Final = 110
 #: Slots that are written out.
 LONGEST_SEQUENCE: Final = 40
 WORKLOAD_COLUMNS: Final = ("STATE", "NAMESPACE", "WORKLOAD", "MODE", "READY", "ON-DEMAND", "SAFE", "WHAT IS WRONG")
+WIDE_COLUMNS: Final = ("SLOTS", "BECAUSE")
 POLICY_COLUMNS: Final = ("POLICY", "NAMESPACE", "WORKLOAD", "GETS", "BECAUSE")
 POD_COLUMNS: Final = ("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", "")
 
@@ -60,18 +72,44 @@ def target(
 
 
 @app.command
-def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def status(
+    *,
+    namespace: OnlyNamespace = "",
+    everywhere: AllNamespaces = False,
+    watch: Watch = False,
+    reach: Reach = HERE,
+    output: Listed = Listing.TABLE,
+) -> None:
     """List every workload that is switched on, those that need attention first, and the interrupted nodes.
 
     ON-DEMAND is "have of wanted"; SAFE counts the Ready ones on on-demand nodes that stay: what survives if every spot
     node goes at once.
 
-    Example: mooring mix status
+    Example: mooring mix status -w
 
     Example: mooring mix status -n shop -o json
     """
-    answer = ask(reach, "/api/v1/mix")
-    answer["workloads"] = [w for w in answer["workloads"] if namespace in {"", w["namespace"]}]
+
+    def look() -> Any:
+        answer = ask(reach, "/api/v1/mix")
+        answer["workloads"] = [w for w in answer["workloads"] if namespace in {"", w["namespace"]}]
+        return answer
+
+    def first(answer: Any) -> None:
+        only_in(reach, namespace, everywhere=everywhere, found=bool(answer["workloads"]))
+        show(answer, namespace, output)
+
+    def news(answer: Any) -> Any:
+        return [*map(workload_row, answer["workloads"]), *(node["node"] for node in answer["nodes"])]
+
+    following(look, news, first, watch=watch)
+
+
+def show(answer: Any, namespace: str, output: Listing) -> None:
+    if output is Listing.NAME:
+        names = (f"workload/{w['namespace']}/{w['kind']}/{w['name']}\n" for w in answer["workloads"])
+        print_text("".join(names), end="")
+        return
     if output.data:
         print_data(output, answer)
         return
@@ -84,7 +122,9 @@ def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output
     if not answer["workloads"]:
         note("no workload has the label vacant.io/optimize-scheduling")
         return
-    print_table(WORKLOAD_COLUMNS, map(workload_row, answer["workloads"]))
+    wide = output is Listing.WIDE
+    columns = (*WORKLOAD_COLUMNS[:-1], *(WIDE_COLUMNS if wide else ()), WORKLOAD_COLUMNS[-1])
+    print_table(columns, (workload_row(one, wide=wide) for one in answer["workloads"]))
     if not namespace:
         print_lines(["", last_line(answer["worth"])])
 
@@ -225,7 +265,8 @@ def node_line(node: Mapping[str, Any]) -> str:
     return f"{node['node']} stays after all; our cordon is lifted once it is Ready"
 
 
-def workload_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+def workload_row(one: Mapping[str, Any], *, wide: bool = False) -> tuple[str, ...]:
+    more = (slots_text(one["sequence"]) or "–", one["because"] or "–") if wide else ()
     return (
         one["state"],
         one["namespace"],
@@ -234,6 +275,7 @@ def workload_row(one: Mapping[str, Any]) -> tuple[str, ...]:
         f"{one['ready']}/{one['replicas']}",
         f"{one['have']}/{one['wanted']}" if one["managed"] else "–",
         str(one["safe"]),
+        *more,
         one["wrong"] or "nothing",
     )
 

@@ -143,10 +143,11 @@ def _program() -> str:
         return str(started.absolute())
 
 
-def note(message: str) -> None:
-    """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole."""
-    room = width(sys.stderr)
-    for line in runnable(plain(message)).split("\n"):
+def note(message: str, *, typed: bool = True) -> None:
+    """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole.
+    `typed`: with our commands as they work from here."""
+    room, text = width(sys.stderr), plain(message)
+    for line in (runnable(text) if typed else text).split("\n"):
         if room is None or line.lstrip().startswith(COMMANDS):
             print_text(line, stream=sys.stderr)
             continue

@@ -104,7 +104,7 @@ def only_in(reach: Reach, namespace: str, *, everywhere: bool, found: bool) -> N
         return
     known = ask(reach, f"/api/v1/find?q={namespace}/")["found"]
     if not any(namespace in subject.split("/")[1:-1] for subject in known):
-        said = f"Mooring knows nothing in a namespace {namespace}; kubectl get namespaces lists those that there are"
+        said = f"there is no namespace {namespace}, or nothing in it that Mooring knows; see kubectl get namespaces"
         raise UserError(said, Exit.CHECK_FAILED)
 
 

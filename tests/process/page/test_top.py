@@ -45,7 +45,7 @@ def test_into_a_pipe_it_prints_one_look_and_ends(busy):
         assert words in ran.stdout, ran.stdout
     # The first runs; on a slow machine its leaders are gone by now and it waits for PD to be sure.
     assert "WAITING 1  RUNNING 1" in ran.stdout or "WAITING 2  RUNNING 0" in ran.stdout, ran.stdout
-    for section in ("2 Queue", "3 Stores (3, fullest first)", "4 Nodes", "5 Racks (3)", "6 Timeline"):
+    for section in ("Queue", "Stores (3, fullest first)", "Nodes", "Racks (3)", "Timeline"):
         assert section in ran.stdout
 
 
@@ -72,7 +72,7 @@ def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
         os.execv(sys.executable, [*RUN, "--every", "0.2", "--server", busy.url])
     seen = b""
     deadline = time.monotonic() + 30
-    while seen.count(b"2 Queue") < 3 and time.monotonic() < deadline:
+    while seen.count(b"Queue") < 3 and time.monotonic() < deadline:
         seen += os.read(fd, 65536)
     os.kill(pid, signal.SIGINT)
     rest = b""
@@ -86,7 +86,7 @@ def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
         rest += chunk
     _, status = os.waitpid(pid, 0)
     os.close(fd)
-    assert seen.count(b"2 Queue") >= 3
+    assert seen.count(b"Queue") >= 3
     assert os.waitstatus_to_exitcode(status) == 0 and b"Traceback" not in rest
 
 

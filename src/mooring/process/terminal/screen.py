@@ -99,11 +99,11 @@ def screen(
 def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> Iterable[RenderableType]:
     tables, now = frame["tables"], frame["as_of"]
     yield from _section(
-        "2 Queue", _rows(tables["queue"], words), size, COLUMNS, lambda r: cells(r, now), "no pending changes"
+        "Queue", _rows(tables["queue"], words), size, COLUMNS, lambda r: cells(r, now), "no pending changes"
     )
     stores = tables["stores"]
     yield from _section(
-        f"3 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
+        f"Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
         _rows(stores, words),
         size,
         ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "USED BY"),
@@ -113,7 +113,7 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
     sums = tables["nodes"]["sums"]
     nodes = " │ ".join(f"{c} {sums.get(c, 0):,}" for c in ("on-demand", "spot", "leaving"))
     yield from _section(
-        f"4 Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
+        f"Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
         _rows(tables["nodes"], words),
         size,
         ("NODE", "CLASS", "RACK", "PODS", "NEWS"),
@@ -122,7 +122,7 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
     )
     loud = [r for r in _rows(tables["racks"], words) if r.get("glyphs")]
     yield from _section(
-        f"5 Racks ({tables['racks']['total']})",
+        f"Racks ({tables['racks']['total']})",
         loud,
         size,
         ("RACK", "NODES", "READY", "INTERRUPTED", "LEAVING", "CORDONED", "NOT READY", ""),
@@ -131,7 +131,7 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
     )
     bars = "  ".join(f"{s} {sparkline(c)}" for s, c in tables["timeline"]["sums"].get("bars", {}).items())
     yield from _section(
-        f"6 Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
+        f"Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
         _rows(tables["timeline"], words),
         Size(size.rows if height < ENDLESS else 12, size.width),
         ("TIME", "OP", "SOURCE", "WHAT HAPPENED"),
@@ -175,7 +175,7 @@ def _section(
 
 
 def _subject(row: Mapping[str, Any], title: str) -> str:
-    kind = {"3": "store", "4": "node", "5": "rack"}.get(title[0])
+    kind = {"Stores": "store", "Nodes": "node", "Racks": "rack"}.get(title.partition(" ")[0])
     return f"{kind}/{row['id']}" if kind else str(row.get("subject", "?"))
 
 
