@@ -7,6 +7,7 @@ import msgspec
 from mooring.capabilities.drain import gate
 from mooring.capabilities.fleet.live.ledger import Decisions, StoredCluster
 from mooring.capabilities.fleet.planner.current import Member
+from mooring.capabilities.handoff import requests as requests_of_handoff
 from mooring.capabilities.home import verbs
 from mooring.capabilities.home.verbs import HomeChoice
 from mooring.capabilities.mix import capability
@@ -174,6 +175,37 @@ def test_a_pod_that_the_gate_lets_go_too_soon_is_found(monkeypatch):
     assert kept.coverage["eviction-judged"] and kept.coverage["eviction-by-others-held"]
     monkeypatch.setattr(gate, "prepared", lambda *_: True)
     assert broken(simulate(plan))[:2] in {"D1", "D2"}
+
+
+def test_an_eviction_that_is_held_for_ever_is_found(monkeypatch):
+    """D3: a replacement that takes four minutes, and one minute of `max-hold-s`; then a gate that forgets since when."""
+    drains = (Action(30.0 + number, "drain", number / 20, 0.0) for number in range(0, 20, 4))
+    slow = App(name="web", kind="Deployment", replicas=4, mode="all-in-spot", start_s=250.0)
+    plan = plan_of(("drain", "mix"), *drains, apps=(slow,))
+    plan = msgspec.structs.replace(plan, shape=msgspec.structs.replace(plan.shape, max_hold_s=60.0))
+    kept = simulate(plan)
+    assert broken(kept) == ""
+    assert kept.coverage["eviction-held-to-the-end"]
+    monkeypatch.setattr(gate, "held_since", lambda *_: None)
+    assert broken(simulate(plan))[:2] == "D3"
+
+
+def test_a_pod_that_we_delete_on_the_word_of_a_review_is_found(monkeypatch):
+    """D1: handoff takes the leaders off for an eviction, and stops there; then one that deletes the pod itself."""
+    drains = (Action(30.0 + number, "drain", number / 20, 0.0) for number in range(20))
+    plan = plan_of(("drain", "handoff"), *drains, tidbs=(Tidb(name="demo", tikv=3, storage="remote"),))
+    monkeypatch.setattr(requests_of_handoff, "PREPARE", "no such value")
+    assert broken(simulate(plan)) == "D1 nothing is deleted on the word of a review"
+
+
+def test_karpenter_ends_nodes_and_no_leader_is_lost_while_there_is_time():
+    """D1-D3: taint, evictions and the moment of the NodeClaim; what cannot be prepared passes before it."""
+    ends = (Action(30.0 + number, "node-ended", number / 20, 0.9) for number in range(0, 20, 2))
+    web = App(name="web", kind="Deployment", replicas=2, mode="all-in-on-demand", start_s=20.0)
+    plan = plan_of(("drain", "handoff", "mix"), *ends, tidbs=(Tidb(name="demo", tikv=3),), apps=(web,))
+    kept = simulate(msgspec.structs.replace(plan, hours=0.3))
+    assert broken(kept) == ""
+    assert kept.coverage["action node-ended"] and kept.coverage["eviction-by-others-held"]
 
 
 def test_a_machine_that_never_boots_becomes_no_node_until_a_person_mends_it():

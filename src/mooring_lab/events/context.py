@@ -104,6 +104,9 @@ class EventContext:
     def evicted(self, pod: Json, by: str) -> None:
         """An eviction by another client has just passed gate and budget."""
 
+    def held(self, pod: Json, words: str) -> None:
+        """An eviction by another client has just been refused, with these words."""
+
     def add_app(self, name: str, replicas: int, mode: str) -> None:
         """A Deployment of the shop, in this mode of mix."""
 

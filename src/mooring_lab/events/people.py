@@ -10,7 +10,7 @@ from mooring.capabilities.mix.labels import AFFINITY
 from mooring.clients.ports import Json, PortError, ThrottledError
 from mooring.clients.wire.annotations import MIRROR
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING, TERMINATES_AT
 from mooring.core.model.times import rfc3339
 from mooring_lab.cluster.controllers import manifests, podstate
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
@@ -21,6 +21,8 @@ from mooring_lab.events.context import SHOP, TIDB, Apply, Draw, EventContext, Ta
 PERSON_TAINT = {"key": "example.com/maintenance", "effect": "NoSchedule"}
 #: How soon `kubectl drain` asks again after a budget refused.
 DRAIN_AGAIN_S = 5.0
+#: Karpenter's, on a node that it ends.
+DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 CLOSED = "closed-by-a-person"
 MANGLED = '{"operator": 7, "sour'
 
@@ -272,14 +274,59 @@ def _evict_all(on: EventContext, node: str) -> None:
     if found is None or not found["spec"].get("unschedulable"):
         return
     for pod in store.pods_on(node):
-        owner = controller_of(pod)
-        per_node = MIRROR in podstate.annotations_of(pod) or (owner is not None and owner["kind"] == "DaemonSet")
-        if per_node or podstate.terminating(pod):
+        if _per_node(pod) or podstate.terminating(pod):
             continue
         left = True
         _evict(on, pod)
     if left:
         on.after(DRAIN_AGAIN_S, lambda: _evict_all(on, node))
+
+
+def node_ended(on: EventContext, target: Target, draw: Draw) -> str:
+    """Karpenter ends a node: its taint keeps new pods off, each pod is evicted again and again, and what is left at the
+    moment that its NodeClaim names is deleted by force. The machine that follows has its name."""
+    claimed = {claim["status"]["nodeName"] for claim in on.objects(Kind.NODE_CLAIM)}
+    node = on.pick([n for n in on.objects(Kind.NODE) if n["metadata"]["name"] not in claimed], target, draw)
+    if node is None:
+        return ""
+    name, store, clock = str(node["metadata"]["name"]), on.stage.cluster.store, on.stage.clock
+    ends = clock.now() + 60.0 + 540.0 * draw.b
+    claim = f"claim-{name}"
+    metadata = {"name": claim, "annotations": {TERMINATES_AT: rfc3339(ends)}}
+    store.create(Kind.NODE_CLAIM, {"metadata": metadata, "status": {"nodeName": name}})
+    edit_taints(on, name, drop=DISRUPTED["key"], add=DISRUPTED)
+
+    def again() -> None:
+        if store.find(Kind.NODE_CLAIM, "", claim) is None or store.find(Kind.NODE, "", name) is None:
+            return
+        left = [p for p in store.pods_on(name) if not _per_node(p)]
+        for pod in left:
+            grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+            if clock.now() >= ends - grace_s and not podstate.terminating(pod):
+                on.hit("deleted-by-force-at-the-end-of-a-node")
+                store.delete(Kind.POD, *podstate.key_of(pod), grace_s=max(0, int(ends - clock.now())))
+            elif not podstate.terminating(pod):
+                _evict(on, pod, by="karpenter")
+        if left:
+            on.after(DRAIN_AGAIN_S, again)
+        else:
+            node_stays(on, name)
+
+    again()
+    return name
+
+
+def node_stays(on: EventContext, node: str) -> None:
+    """What Karpenter does to it is over."""
+    on.stage.cluster.store.delete(Kind.NODE_CLAIM, "", f"claim-{node}")
+    if on.stage.cluster.store.find(Kind.NODE, "", node) is not None:
+        edit_taints(on, node, drop=DISRUPTED["key"])
+    on.excuses.withdrawn[node] = on.now
+
+
+def _per_node(pod: Json) -> bool:
+    owner = controller_of(pod)
+    return MIRROR in podstate.annotations_of(pod) or (owner is not None and owner["kind"] == "DaemonSet")
 
 
 def _evict(on: EventContext, pod: Json, by: str = "kubernetes-admin") -> None:
@@ -293,8 +340,9 @@ def _evict(on: EventContext, pod: Json, by: str = "kubernetes-admin") -> None:
             on.hit("eviction-by-others-passed")
             if vain == on.stage.calls_in_vain:
                 on.evicted(pod, by)
-        except ThrottledError:
+        except ThrottledError as error:
             on.hit("eviction-by-others-held")
+            on.held(pod, str(error))
         except PortError:
             on.hit("eviction-by-others-refused")
 
@@ -364,6 +412,7 @@ EVENTS: dict[str, Apply] = {
     "drain-asked": drain_asked,
     "drain-called-off": drain_called_off,
     "evictions": evictions,
+    "node-ended": node_ended,
     "restart-asked": restart_asked,
     "uncordon": uncordon,
     "person-evicts-store": person_evicts_store,

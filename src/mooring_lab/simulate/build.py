@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.drain.policy import DrainPolicy
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.live.ledger import NAME, StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -47,8 +48,12 @@ def config_of(shape: Shape) -> Config:
         retire=shape.retire,  # type: ignore[arg-type]
     )
     handoff = HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=600.0)
-    policies = (fleet, handoff, BalancePolicy(idle_s=20.0, clusters=("*",)))
+    policies = (fleet, handoff, BalancePolicy(idle_s=20.0, clusters=("*",)), drain_of(shape))
     return Config(features=dict.fromkeys(shape.features, True), policies=policies)
+
+
+def drain_of(shape: Shape) -> DrainPolicy:
+    return DrainPolicy(max_hold_s=shape.max_hold_s, forget_s=180.0) if shape.max_hold_s else DrainPolicy()
 
 
 def rig_of(plan: Plan) -> Rig:

@@ -8,12 +8,16 @@ import math
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from mooring.capabilities.drain.gate import MIX_PLACES
+from mooring.capabilities.drain.gate import IN_PROGRESS, LAST_CALL_S, MIX_PLACES
+from mooring.capabilities.drain.gate import SOURCE as EVICTION
+from mooring.capabilities.drain.nodes import DRAIN, RESTART
+from mooring.capabilities.handoff.requests import EVICT_LEADER
+from mooring.capabilities.handoff.requests import RESTART as TIDB_RESTART
 from mooring.capabilities.mix.interruption.notices import SOURCE as NOTICE
 from mooring.clients.ports import Json
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, LEAVING, read_mark
+from mooring.core.model.marks import CORDONED_BY, LEAVING, RETIRING, TERMINATES_AT, read_mark
 from mooring.core.model.tidb import COMPONENT
 from mooring.core.model.times import moment
 from mooring.core.queue.audit import audit
@@ -25,7 +29,7 @@ from mooring_lab.cluster.nodes import ZONE
 from mooring_lab.events.context import TIDB
 from mooring_lab.judge.acts import SLACK_S, Promises, key_of_pod
 from mooring_lab.judge.observer import OVERLAP_S
-from mooring_lab.simulate.build import RETIRE_TIMEOUT_S
+from mooring_lab.simulate.build import RETIRE_TIMEOUT_S, drain_of
 from mooring_lab.simulate.floor import Floor
 from mooring_lab.stage.scenarios.home import ask_mooring
 
@@ -86,6 +90,94 @@ EVICTIONS_PER_MINUTE: Final = 6
 _UNGUARDED: Final = frozenset({Kind.LEASE, Kind.EVENT})
 
 
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# D1-D3: what the gate holds and lets go, and that nothing of ours goes on the word of a review.
+
+#: What a person or another of our features may ask of the same pod.
+_ASKS: Final = (TIDB_RESTART, EVICT_LEADER, RESTART)
+
+
+class Gate:
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._max_hold_s = drain_of(watch.sim.plan.shape).max_hold_s
+        #: By uid, when its eviction was held first, since when without a gap, and when last.
+        self._held: dict[str, tuple[float, float, float]] = {}
+
+    def _decides(self) -> bool:
+        """A replica that can know leads; else it fails open."""
+        watch, engine = self._watch, self._watch.sim.engine()
+        on = engine is not None and engine.deciding and "drain" in engine.on
+        return bool(on) and not watch.overlaps() and watch.known(-60.0)
+
+    def on_held(self, pod: Json, words: str) -> None:
+        """D3: what protects nothing passes at once, and no eviction is held for longer than `max-hold-s`."""
+        watch, uid = self._watch, pod["metadata"]["uid"]
+        if IN_PROGRESS not in words:
+            return
+        first, since, last = self._held.get(uid, (watch.now, watch.now, watch.now))
+        if watch.now - last > 60.0 or watch.sim.excuses.leader_changed > last:
+            since = watch.now  # asked for anew; or by a new leader that may not have seen it yet
+        self._held[uid] = (first, since, watch.now)
+        name = podstate.key_of(pod)[1]
+        if watch.now - since > self._max_hold_s + 60.0 + watch.sim.excuses.lag_s:
+            watch.fail("D3 no eviction is held for ever", f"{name}, for {watch.now - since:.0f} s: {words}")
+        serves = podstate.ready(pod) or podstate.labels_of(pod).get(COMPONENT) == "tikv"
+        away = watch.away_since(pod)
+        if not serves and self._decides() and away is not None and watch.known(away):
+            watch.fail("D3 what serves nobody passes at once", f"{name}: {words}")
+
+    def _may_pass(self, pod: Json) -> bool:
+        """Its time is over, or Karpenter is about to delete it by force."""
+        watch = self._watch
+        first, _, _ = self._held.get(pod["metadata"]["uid"], (watch.now, 0.0, 0.0))
+        if watch.now - first > self._max_hold_s - 15.0:
+            watch.hit("eviction-held-to-the-end")
+            return True
+        ends = watch.ends_at(podstate.node_of(pod))
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        if ends is not None and watch.epoch() >= ends - grace_s - LAST_CALL_S - 1.0:
+            watch.hit("eviction-passed-before-the-end-of-a-node")
+            return True
+        return False
+
+    def on_eviction(self, pod: Json, by: str) -> None:
+        """D1, D2: the gate has answered, and a pod that serves went. Its leaders were off before; the only replica of a
+        Deployment had its replacement."""
+        watch, engine = self._watch, self._watch.sim.engine()
+        if not self._decides() or self._may_pass(pod):
+            return
+        ready_at = podstate.ready_since(pod)
+        if ready_at is None or not watch.known(watch.now - (watch.epoch() - ready_at)):
+            return  # it serves nobody, as far as Mooring can know
+        namespace, name = podstate.key_of(pod)
+        labels = podstate.labels_of(pod)
+        if labels.get(COMPONENT) == "tikv" and "handoff" in engine.on:
+            cluster = labels.get("app.kubernetes.io/instance", "")
+            leaders = watch.leaders(namespace, cluster, name)
+            watch.hit("eviction-judged")
+            if leaders:
+                watch.fail("D1 the gate keeps a pod until its leaders are off", f"{name}: {leaders}, taken by {by}")
+        app = labels.get("app", "")
+        deployment = watch.store.find(Kind.DEPLOYMENT, namespace, app) if "mix" in engine.on and app else None
+        if deployment is not None and podstate.labels_of(deployment).get(MIX_PLACES) == "true":
+            others = [p for p in watch.pods(namespace, app) if p["metadata"]["uid"] != pod["metadata"]["uid"]]
+            watch.hit("eviction-judged")
+            if deployment["spec"].get("replicas", 1) and not any(map(podstate.ready, others)):
+                watch.fail("D2 its replacement is Ready before it goes", f"{namespace}/{name}, taken by {by}")
+
+    def on_write(self, what: str, by: str, pod: Json) -> None:
+        """D1: an eviction that was asked for only prepares; who else may have asked is not judged here."""
+        watch, have = self._watch, podstate.annotations_of(pod)
+        mark, node = read_mark(have.get(LEAVING, "")), podstate.node_of(pod)
+        if mark is None or mark.source != EVICTION or any(key in have for key in _ASKS) or watch.stale(by):
+            return
+        found = watch.store.find(Kind.NODE, "", node)
+        asked = found is not None and {DRAIN, CORDONED_BY, RETIRING} & podstate.annotations_of(found).keys()
+        if not asked and not watch.noticed(node):
+            watch.fail("D1 nothing is deleted on the word of a review", f"{what}, asked for by an eviction alone")
+
+
 class Watch:
     def __init__(self, sim: "Simulation") -> None:
         self.sim = sim
@@ -95,7 +187,7 @@ class Watch:
         self._seconds = 0
         self.retire_timeout_s = None if sim.plan.shape.retire == "immediate" else RETIRE_TIMEOUT_S
         self.fail, self.hit, self.promises = sim.fail, sim.hit, Promises(self)
-        self.homes, self.floor = Homes(self), Floor(self)
+        self.homes, self.floor, self.gate = Homes(self), Floor(self), Gate(self)
 
     def begin(self) -> None:
         sim, store = self.sim, self.sim.stage.cluster.store
@@ -150,45 +242,17 @@ class Watch:
         if withdrawn_at is not None and not self.known(withdrawn_at):
             return True
         cloud, obj = self.sim.stage.cluster.cloud, self.store.find(Kind.NODE, "", node)
-        if node in cloud.notices or obj is None:
+        if node in cloud.notices or obj is None or self.ends_at(node) is not None:
             return True  # without its Node a pod serves no client
         if node not in cloud.taken():
             return False
         mark = read_mark(podstate.annotations_of(obj).get(CORDONED_BY, ""))
         return mark is not None and mark.source == NOTICE and mark.deadline is not None
 
-    # ── Evictions by others ───────────────────────────────────────────────────────────────────────────────────────
-
-    def on_eviction(self, pod: Json, by: str) -> None:
-        """D1, D2: the gate has answered, and a pod that serves went. Its leaders were off before; the only replica of a
-        Deployment had its replacement."""
-        engine = self.sim.engine()
-        if (
-            engine is None
-            or not engine.deciding
-            or "drain" not in engine.on
-            or self.overlaps()
-            or not self.known(-60.0)
-        ):
-            return  # it fails open
-        ready_at = podstate.ready_since(pod)
-        if ready_at is None or not self.known(self.now - (self.epoch() - ready_at)):
-            return  # it serves nobody, as far as Mooring can know
-        namespace, name = podstate.key_of(pod)
-        labels = podstate.labels_of(pod)
-        if labels.get(COMPONENT) == "tikv" and "handoff" in engine.on:
-            cluster = labels.get("app.kubernetes.io/instance", "")
-            leaders = self.leaders(namespace, cluster, name)
-            self.hit("eviction-judged")
-            if leaders:
-                self.fail("D1 the gate keeps a pod until its leaders are off", f"{name}: {leaders}, taken by {by}")
-        app = labels.get("app", "")
-        deployment = self.store.find(Kind.DEPLOYMENT, namespace, app) if "mix" in engine.on and app else None
-        if deployment is not None and podstate.labels_of(deployment).get(MIX_PLACES) == "true":
-            others = [p for p in self.pods(namespace, app) if p["metadata"]["uid"] != pod["metadata"]["uid"]]
-            self.hit("eviction-judged")
-            if deployment["spec"].get("replicas", 1) and not any(map(podstate.ready, others)):
-                self.fail("D2 its replacement is Ready before it goes", f"{namespace}/{name}, taken by {by}")
+    def ends_at(self, node: str) -> float | None:
+        """When Karpenter ends it, as its NodeClaim says."""
+        claim = self.store.find(Kind.NODE_CLAIM, "", f"claim-{node}")
+        return None if claim is None else moment(podstate.annotations_of(claim)[TERMINATES_AT])
 
     # ── Every second ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,6 +354,7 @@ class Watch:
             if pod is not None and pod["metadata"]["uid"] == write.body["uid"] and podstate.active(pod):
                 if write.verb == "delete" and podstate.labels_of(pod).get(COMPONENT) == "tikv":
                     self.sim.hit("tikv-deleted-by-us")
+                self.gate.on_write(write.what, write.by, pod)
                 self.promises.pod_goes(write.what, write.by, pod)
                 self.floor.pod_goes(write.what, write.by, pod)
                 self._goes_for_silence(write, pod)

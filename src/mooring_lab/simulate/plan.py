@@ -103,6 +103,9 @@ EVICTIONS: Final[dict[str, int]] = {
     "webhook-away": 1,
     "uncordon": 2,
 }
+#: In one run of four, by a stream of their own: Karpenter ends nodes at a moment, and evictions are held for a few
+#: minutes at the most.
+ENDED: Final[tuple[str, ...]] = ("node-ended", "evictions", "drain")
 #: In one run of four, by a stream of their own: spot nodes are in zones, and one zone is cut off, alone, with a notice
 #: of 30 s to all, or while on-demand is full.
 ZONES: Final[tuple[tuple[str, ...], ...]] = (
@@ -165,6 +168,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schemes: int = 1
     #: Zones that spot nodes are in, beside the machines of the racks of these numbers; 0: they name none.
     zones: int = 0
+    #: Of `drain.max-hold-s`; 0: its default, which no short run reaches.
+    max_hold_s: float = 0.0
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True):
@@ -204,6 +209,9 @@ def draw_plan(
     actions += [d for d in _together(random.Random(f"{seed}/together"), minutes) if d.what not in left_out]  # noqa: S311
     actions += _rare(random.Random(f"{seed}/rare"), minutes, "node" in faults)  # noqa: S311
     actions += _evictions(random.Random(f"{seed}/evictions"), minutes, left_out)  # noqa: S311
+    if (ended := _ended(random.Random(f"{seed}/ended"), minutes))[0]:  # noqa: S311
+        shape = msgspec.structs.replace(shape, max_hold_s=ended[0])
+        actions += ended[1]
     zones, cut = _zones(random.Random(f"{seed}/zones"), minutes, shape.racks)  # noqa: S311
     if zones and "node" in faults:
         shape = msgspec.structs.replace(shape, zones=zones)
@@ -264,6 +272,17 @@ def _evictions(chance: random.Random, minutes: float, left_out: set[str]) -> lis
     ]
 
 
+def _ended(chance: random.Random, minutes: float) -> tuple[float, list[Action]]:
+    """In one run of four."""
+    if chance.random() >= 0.25:
+        return 0.0, []
+    names = ["node-ended", *chance.choices(ENDED, k=chance.randint(1, 4))]
+    return chance.choice((120.0, 240.0, 3000.0)), [
+        Action(round(minutes * 60 * chance.uniform(0.05, 0.8), 2), name, _share(chance), _share(chance))
+        for name in names
+    ]
+
+
 def _zones(chance: random.Random, minutes: float, racks: int) -> tuple[int, list[Action]]:
     if chance.random() >= 0.25:
         return 0, []
@@ -280,7 +299,9 @@ def action_names() -> list[str]:
     """All that a plan may have."""
     together = {name for actions in TOGETHER for name, *_ in actions}
     faults = {name for group in FAULTS.values() for name in group}
-    return sorted({*LOAD, *INTERFERENCE, *faults, *together, *RARE, *EVICTIONS, *(n for names in ZONES for n in names)})
+    return sorted(
+        {*LOAD, *INTERFERENCE, *faults, *together, *RARE, *EVICTIONS, *ENDED, *(n for names in ZONES for n in names)}
+    )
 
 
 def _share(chance: random.Random) -> float:
@@ -411,6 +432,9 @@ SITUATIONS: Final[dict[str, str]] = {
     "leader-changed": "another replica took the lease",
     "eviction-by-others-held": "the gate or a budget told a client to try again",
     "eviction-by-others-passed": "an eviction by another client took its pod",
+    "eviction-held-to-the-end": "max-hold-s ended the waiting of an eviction",
+    "eviction-passed-before-the-end-of-a-node": "an eviction passed right before Karpenter would have deleted by force",
+    "deleted-by-force-at-the-end-of-a-node": "Karpenter deleted what was left on a node",
     "eviction-judged": "the gate let a guarded pod go, and it was looked at what was lost",
     "blocked-with-reason": "something ended as blocked, with a reason a person can act on",
 }

@@ -35,7 +35,7 @@ from mooring_lab.cluster.kubelet import FAIL
 from mooring_lab.cluster.nodes import CAPACITY_LABEL
 from mooring_lab.cluster.pd import requests
 from mooring_lab.events.context import SHOP, TIDB
-from mooring_lab.events.people import CLOSED, MANGLED, PERSON_TAINT, edit_taints
+from mooring_lab.events.people import CLOSED, MANGLED, PERSON_TAINT, edit_taints, node_stays
 
 if TYPE_CHECKING:
     from mooring_lab.simulate.simulation import Simulation
@@ -96,6 +96,8 @@ def tidy(sim: "Simulation") -> None:
         sim.start_replica()
     for node in cluster.cloud.taken():
         cluster.cloud.give_back(node)
+    for claim in store.list(Kind.NODE_CLAIM):
+        node_stays(sim, claim["status"]["nodeName"])
     for obj in store.list(Kind.NODE):
         _tidy_node(sim, obj)
     for kind in (Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER):

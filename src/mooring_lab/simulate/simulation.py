@@ -56,7 +56,10 @@ class Simulation(EventContext):
             self.note(f"BROKEN {invariant}: {detail}")
 
     def evicted(self, pod: Json, by: str) -> None:
-        self.watch.on_eviction(pod, by)
+        self.watch.gate.on_eviction(pod, by)
+
+    def held(self, pod: Json, words: str) -> None:
+        self.watch.gate.on_held(pod, words)
 
     # ── The run ───────────────────────────────────────────────────────────────────────────────────────────────────
 
