@@ -75,3 +75,6 @@ def test_ten_machines_in_a_file_become_a_cluster_as_the_page_says(tmp_path, monk
     assert len(nodes) == 8 and "10.0.0.51" not in {n["address"] for n in nodes}
     assert sum(n["labels"]["cke.cybozu.com/role"] == "ss" for n in nodes) == 2
     assert "workers            5" in said["status", ""]
+    assert "listed in the settings" in said["status", ""]
+    # Nobody said when these machines retire.
+    assert "(no retire date)" in said["plan", ""] and "1970" not in said["get", "cluster"]

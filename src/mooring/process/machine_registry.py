@@ -22,7 +22,7 @@ Make = Callable[[str, NetboxSettings], MachineRegistry]
 
 
 class SettingsRegistry:
-    """`ports.MachineRegistry` by our settings. `fixed`: one registry, whatever the URL (the sandbox's)."""
+    """`ports.MachineRegistry` by our settings. `fixed`: instead of whatever the URL names (the sandbox's)."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class SettingsRegistry:
                 query = msgspec.json.decode(data[keys.VARIABLES], type=dict[str, Any] | None)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise RefusedError(f"{keys.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
-        if self._fixed is not None:
-            return await self._fixed.machines(query)
         if not data.get(keys.URL) and data.get(keys.MACHINES):
             return await self._listed.read(data[keys.MACHINES].encode(), f"{keys.MACHINES} of ConfigMap {self._key}")
+        if self._fixed is not None:
+            return await self._fixed.machines(query)
         return await (await self._registry(data.get(keys.URL) or self._settings.url)).machines(query)
 
     async def _registry(self, url: str) -> MachineRegistry:

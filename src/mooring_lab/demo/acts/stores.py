@@ -12,21 +12,21 @@ from mooring.capabilities.balance.summary import Summary
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.handoff.requests import RESTART
+from mooring.clients.wire.document import encode_yaml
 from mooring.core.engine.why import Explanation, explain
 from mooring.core.model.kinds import Kind
-from mooring.core.model.machine import MachineState
 from mooring.core.model.reasons import State
 from mooring.core.queue import live_settings
 from mooring_lab.cluster.pd import SandboxPd
 from mooring_lab.cluster.pd.requests import take_offline
 from mooring_lab.demo.acts.pods import nothing_left, uid_of
 from mooring_lab.demo.stage import DEMO, TIDB, Check, DemoStage
+from mooring_lab.stage.environment import Environment
 from mooring_lab.stage.scenarios.fleet import (
     cordoned,
     marks_left,
     pods_on,
     roles_by_address,
-    set_state,
     stored,
     taints_of,
 )
@@ -201,18 +201,19 @@ class Retire:
     at = "09:55"
     speed = 5.0
     title = "a machine retires, one pod has no controller"
-    command = f"sabactl machines set-state {SERIAL} retiring"
+    command = "mooring fleet set machines machines.yaml"
 
     async def play(self, stage: DemoStage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
         await rig.api.create(Kind.POD, bare_pod())
         stage.switch_on("fleet")
-        await stage.set_fleet(**{settings.CONSTRAINTS: LIMITS})
+        await stage.set_fleet(**{settings.CONSTRAINTS: LIMITS, **listed(rig)})
         await rig.until(lambda: len(stored(rig).members) == 11, limit_s=120)
         address, node = rig.cluster.sabakan.entries[SERIAL].ipv4[0], NODE
         before, pd = pods_on(rig, node), cluster.pd[TIDB, DEMO]
         interrupted, began = len(pd.interruptions), rig.clock.monotonic()
-        set_state(rig, address, MachineState.RETIRING)
+        stage.say(f"machines.yaml now says: {{serial: {SERIAL}, address: {address}, …, state: retiring}}")
+        await stage.set_fleet(**{settings.CONSTRAINTS: LIMITS, **listed(rig, SERIAL)})
         early: list[str] = []
         typed = await self._blocked(stage)
 
@@ -248,6 +249,16 @@ class Retire:
         stage.say(f"$ {command}")
         await stage.kubectl(command)
         return command
+
+
+def listed(rig: Environment, retiring: str = "") -> dict[str, str]:
+    """Without a registry: a list of machines, as a person keeps it in a file."""
+    machines = [
+        {"serial": m.serial, "address": m.ipv4[0], "role": m.role, "rack": m.rack}
+        | ({"state": "retiring"} if m.serial == retiring else {})
+        for m in rig.cluster.sabakan.entries.values()
+    ]
+    return {settings.URL: "", settings.MACHINES: encode_yaml({"machines": machines})}
 
 
 def _why(stage: DemoStage) -> Explanation | None:

@@ -120,6 +120,7 @@ def fleet_status(
     return {
         "enabled": data.get(settings.ENABLED) == "true",
         "url": data.get(settings.URL, ""),
+        "machines": "listed in the settings" if data.get(settings.MACHINES) else "",
         "revision": stored.revision,
         "control_planes": planes,
         "workers": len(stored.members) - planes,
@@ -172,7 +173,7 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _words(value: Any) -> str:
     if isinstance(value, dict):
-        return "; ".join(f"{k}: {_words(v)}" for k, v in value.items())
+        return "; ".join(f"{k}: {_words(v)}" for k, v in value.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(value) or "–"
     return {True: "yes", False: "no"}.get(value, str(value) or "–") if isinstance(value, bool) else str(value) or "–"

@@ -20,12 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.fleet.planner.current import Current, Member
+from mooring.capabilities.fleet.planner.labels import dates
 from mooring.capabilities.fleet.planner.plan import PlanChange
 from mooring.core.model.cluster import NO_LABELS, ConfigMap, Key
 from mooring.core.model.instructions import Create, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
-from mooring.core.model.times import rfc3339
 
 _VERSION: Final = 1
 _PACKED: Final = b"zlib:"
@@ -127,7 +127,7 @@ _machines: Final = msgspec.json.Decoder(_Machines)
 def as_shown(machine: Machine) -> Machine:
     """What cluster.yml shows of a machine, and nothing else: its state has a place of its own."""
     m = machine
-    registered, retires = m.register_date or rfc3339(m.registered_at), m.retire_date or rfc3339(m.retire_at)
+    registered, retires = dates(m)
     return Machine(
         *(m.serial, m.address, MachineState.HEALTHY, m.rack, m.index_in_rack, m.role, m.labels),
         register_date=registered,

@@ -81,27 +81,33 @@ def _node(
     machine: Machine, template: NodeTemplate, labels: dict[str, str], control_plane: bool, state_taint: StateTaint
 ) -> dict[str, Any]:
     """`labels`: the machine's own, then the template's; the computed ones come last and win."""
-    registered = machine.register_date or rfc3339(machine.registered_at)
-    retires = machine.retire_date or rfc3339(machine.retire_at)
     labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
-    labels[keys.REGISTER_MONTH] = registered[:7]
-    labels[keys.RETIRE_MONTH] = retires[:7]
+    annotations = {**template.annotations, keys.SERIAL: machine.serial}
+    shown = zip(
+        dates(machine), (keys.REGISTER_DATE, keys.RETIRE_DATE), (keys.REGISTER_MONTH, keys.RETIRE_MONTH), strict=True
+    )
+    for date, key, month in shown:
+        if date:
+            annotations[key], labels[month] = date, date[:7]
     node: dict[str, Any] = {
         "address": machine.address,
         "user": template.user,
         "control_plane": control_plane,
-        "annotations": {
-            **template.annotations,
-            keys.SERIAL: machine.serial,
-            keys.REGISTER_DATE: registered,
-            keys.RETIRE_DATE: retires,
-        },
+        "annotations": annotations,
         "labels": labels,
         "taints": _taints(template, state_taint),
     }
     if template.extra:
         node.update(template.extra)
     return node
+
+
+def dates(machine: Machine) -> tuple[str, str]:
+    """When it was registered, and when it retires; "": a list of machines need not say so."""
+    return (
+        machine.register_date or (rfc3339(machine.registered_at) if machine.registered_at else ""),
+        machine.retire_date or (rfc3339(machine.retire_at) if machine.retire_at else ""),
+    )
 
 
 def machine_of(node: Mapping[str, Any]) -> Machine | None:
