@@ -547,8 +547,6 @@ class Environment:
         found = []
         if HANDOFF in tc["metadata"].get("annotations", {}):
             found.append(f"mark {tc['metadata']['annotations'][HANDOFF]}")
-        if HANDOFF in (tc["metadata"].get("finalizers") or ()):
-            found.append("the finalizer")
         evicting = await self.placement.evicting()
         if evicting:
             found.append(f"evict-leader schedulers {evicting}")

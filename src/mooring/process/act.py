@@ -121,12 +121,12 @@ class Actor:
                 return await self._edit_taints(write)
             case AddEvictLeader():
                 return await self._add_evict_leader(write)
-            case RemoveEvictLeader(cluster=cluster, store_id=store_id):
-                return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id), store_id)
+            case RemoveEvictLeader(cluster=cluster, store_id=store_id, via=via):
+                return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id), store_id, via=via)
             case HoldPdLock(cluster=cluster, lock_id=lock_id, description=description):
                 return await self._pd(write, cluster, lambda pd: pd.hold_lock(lock_id, description))
-            case ReleasePdLock(cluster=cluster, lock_id=lock_id):
-                return await self._pd(write, cluster, lambda pd: pd.release_lock(lock_id))
+            case ReleasePdLock(cluster=cluster, lock_id=lock_id, via=via):
+                return await self._pd(write, cluster, lambda pd: pd.release_lock(lock_id), via=via)
             case TransferPdLeader(cluster=cluster, to=to):
                 return await self._pd(write, cluster, lambda pd: pd.transfer_pd_leader(to))
             case MoveLeaders() | ReleaseLeaders():
@@ -284,12 +284,17 @@ class Actor:
     # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pd(
-        self, write: Write, cluster: Key, call: Callable[[PlacementDriver], Awaitable[None]], *store_ids: int
+        self,
+        write: Write,
+        cluster: Key,
+        call: Callable[[PlacementDriver], Awaitable[None]],
+        *store_ids: int,
+        via: Key | None = None,
     ) -> Outcome:
         """Idempotent calls: the client itself repeats them and looks afterwards."""
         try:
-            async with one_connection(self._pds, cluster):
-                pd = await proven(self._pds, cluster, *store_ids)
+            async with one_connection(self._pds, via or cluster):
+                pd = await proven(self._pds, cluster, *store_ids, via=via)
                 if not self._fence.may_write():
                     return _not_leader(write)  # a read may take longer than the lease allows
                 await call(pd)

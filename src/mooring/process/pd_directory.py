@@ -182,22 +182,26 @@ def one_connection(pds: PdOf, cluster: Key) -> AbstractAsyncContextManager[None]
     return pd.one_connection() if isinstance(pd, PdClient) else nullcontext()
 
 
-async def proven(pds: PdOf, cluster: Key, *store_ids: int, shared: bool = False) -> PlacementDriver:
+async def proven(
+    pds: PdOf, cluster: Key, *store_ids: int, shared: bool = False, via: Key | None = None
+) -> PlacementDriver:
     """The cluster's PD, right before a write, once it has shown that it, and every store that is named, belong to this
-    cluster (`shared`: or to another TidbCluster on the same PD); NotFoundError if not.
+    cluster (`shared`: or to another TidbCluster on the same PD); NotFoundError if not. `via`: another TidbCluster on
+    that PD, where this one is gone.
 
     tidb-operator's stores say so themselves (`demo-tikv-0.demo-tikv-peer.tidb.svc:20160`). Stores with other addresses
     are trusted only of a PD that an administrator has named."""
-    pd, given, sharing = pds.pd(cluster), pds.given(cluster), pds.sharing(cluster)
+    known_by = via or cluster
+    pd, given, sharing = pds.pd(known_by), pds.given(known_by), pds.sharing(known_by)
     own = sharing if shared else tuple(tc for tc in sharing if tc.key == cluster)
     named = await pd.stores(*store_ids) if store_ids else ()
     for store in named:
         if not _belongs(store, cluster, own, given=given):
             raise NotFoundError(f"store {store.id} at {printable(store.address)} is not one of {cluster}: left alone")
-    stores = named or await pd.stores()
-    if stores and not any(_belongs(store, cluster, sharing, given=given) for store in stores):
+    stores = named if named and via is None else await pd.stores()
+    if stores and not any(_belongs(store, known_by, sharing, given=given) for store in stores):
         seen = printable(stores[0].address)
-        raise NotFoundError(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
+        raise NotFoundError(f"this is the PD of another cluster than {known_by} (it has a store at {seen}): left alone")
     return pd
 
 

@@ -1,13 +1,18 @@
 """One PD for several clusters: whose store is evicted, and who goes when (issue scenes of E6 and E7)."""
 
+import msgspec
 import pytest
 
 from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS
+from mooring.capabilities.handoff import outlived
 from mooring.core.engine.why import explain
+from mooring.core.model.cluster import ConfigMap, Key
+from mooring.core.model.descriptor import Marked
+from mooring.core.model.instructions import ReleasePdLock, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import Peer, Region, loses_quorum
+from mooring.core.model.tidb import Peer, Region, TidbCluster, loses_quorum
 from mooring_lab.cluster.controllers.podstate import with_spec
 from mooring_lab.cluster.pd import requests
 from mooring_lab.cluster.pd.settings import PdSettings
@@ -272,17 +277,30 @@ def more(stage):
     return stage.cluster.store.find(Kind.TIDB_CLUSTER, NS, "more")
 
 
+def noted(stage):
+    memory = stage.cluster.store.find(Kind.CONFIG_MAP, "mooring-system", outlived.NAME)
+    return sorted((memory or {}).get("data") or {})
+
+
+def delete_more(stage):
+    """With all that it owns."""
+    stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+
+
+DISTURBING = ["pd add_evict_leader", "pd hold_lock", "delete Pod", "pd remove_evict_leader"]
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("what", ["pd add_evict_leader", "delete Pod", "pd remove_evict_leader"])
-def test_a_cluster_that_is_deleted_while_nobody_leads_leaves_no_scheduler(what, when):
-    """E5: Mooring is killed, the TidbCluster is deleted meanwhile, and the PD of another one lives on: the deleted one
-    stays until the next leader has taken its scheduler out."""
+@pytest.mark.parametrize("what", DISTURBING)
+def test_a_cluster_that_is_deleted_while_nobody_leads_goes_and_leaves_no_scheduler(what, when):
+    """E5: Mooring is killed, the TidbCluster is deleted meanwhile and is gone at once, and the PD of another one lives
+    on: the next leader takes the scheduler and the lock out through that one."""
     whole = Pair(nodes=8, regions=120)
 
     async def once(stage):
         stage.annotate("more-tikv-0", restart="")
-        await stage.rig.until(lambda: stage.renewed("more-tikv-0") and stage.clean(), 900)
-        assert more(stage)["metadata"].get("finalizers") in (None, [])
+        await stage.rig.until(lambda: stage.renewed("more-tikv-0") and stage.clean() and not noted(stage), 900)
+        assert "finalizers" not in more(stage)["metadata"]
 
     whole.play(once)
     number = next(i for i, write in enumerate(whole.rig.writes, 1) if write.startswith(what))
@@ -292,54 +310,100 @@ def test_a_cluster_that_is_deleted_while_nobody_leads_leaves_no_scheduler(what, 
         stage.rig.kill_at(number, when)
         stage.annotate("more-tikv-0", restart="")
         await stage.rig.until(lambda: not stage.rig.killing(), 900)
-        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+        delete_more(stage)
+        await stage.rig.until(lambda: more(stage) is None, 5)
         await stage.rig.sleep(30)
         stage.rig.start()
-        await stage.rig.until(lambda: more(stage) is None and not stage.evicting() and not stage.rig.unsettled(), 900)
+        await stage.rig.until(lambda: not stage.evicting() and not noted(stage) and not stage.rig.unsettled(), 900)
         assert stage.pd.server.lock is None
 
     stage.play(scenario)
 
 
-def test_a_cluster_that_is_deleted_together_with_its_pd_does_not_hang():
-    """E5: the namespace goes with everything in it, also the other cluster's PD: nothing is left to end."""
+def test_a_cluster_made_anew_while_nobody_leads_leaves_no_scheduler():
+    """E5: under the same name, with the same stores: what was begun for the one before is swept."""
     stage = Pair(nodes=8, regions=120)
 
     async def scenario(stage):
         stage.annotate("more-tikv-0", restart="")
         await stage.rig.until(lambda: stage.evicting() != (), 60)
-        stage.pd.go_dark()
-        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
+        for name in list(stage.rig.replicas):
+            stage.rig.kill(name)
+        old = more(stage)
+        delete_more(stage)
+        await stage.rig.until(lambda: more(stage) is None, 5)
+        stage.cluster.store.create(
+            Kind.TIDB_CLUSTER, {**old, "metadata": {"namespace": NS, "name": "more"}, "status": {}}
+        )
+        await stage.rig.sleep(30)
+        stage.rig.start()
+        await stage.rig.until(lambda: not stage.evicting() and not noted(stage) and not stage.rig.unsettled(), 900)
+
+    stage.play(scenario)
+
+
+def test_a_persons_scheduler_outlives_the_cluster_that_was_restarted_beside_it():
+    """E3, E5: the lock alone was ours, and goes; their scheduler stays."""
+    stage = Pair(nodes=8, regions=120)
+
+    async def scenario(stage):
+        requests.add_evict_leader(stage.pd.server, 4)
         await stage.rig.sleep(60)
-        assert more(stage) is not None
-        await stage.rig.until(lambda: more(stage) is None and not stage.rig.unsettled(), 900)
+        stage.annotate("more-tikv-0", restart="")
+        await stage.rig.until(lambda: stage.pd.server.lock is not None, 600, every_s=0.001)
+        for name in list(stage.rig.replicas):
+            stage.rig.kill(name)
+        delete_more(stage)
+        await stage.rig.sleep(30)
+        stage.rig.start()
+        await stage.rig.until(lambda: stage.pd.server.lock is None and not noted(stage), 900)
+        assert stage.evicting() == (4,)
 
     stage.play(scenario)
 
 
-@pytest.mark.parametrize("left", [None, "{"])
-def test_marks_that_a_person_takes_away_hold_no_cluster(left):
-    """E5: marks removed by hand, or mangled, while the cluster is deleted: it goes."""
+def test_what_nobody_here_can_end_any_more_is_told_with_the_command():
+    """E5: both clusters are gone, and with them the way to their PD: it is said for a day, and forgotten."""
     stage = Pair(nodes=8, regions=120)
 
     async def scenario(stage):
         stage.annotate("more-tikv-0", restart="")
         await stage.rig.until(lambda: stage.evicting() != (), 60)
-        stage.cluster.annotate(Kind.TIDB_CLUSTER, NS, "more", {HANDOFF: left})
-        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "more")
-        await stage.rig.until(lambda: more(stage) is None, 900)
+        for name in list(stage.rig.replicas):
+            stage.rig.kill(name)
+        delete_more(stage)
+        stage.cluster.store.delete(Kind.TIDB_CLUSTER, NS, NAME)
+        await stage.rig.sleep(30)
+        stage.rig.start()
+        verdicts = lambda: stage.rig.leader() and stage.rig.leader().engine.verdicts
+        await stage.rig.until(lambda: verdicts() and verdicts().get(("handoff", "tidb/more")), 60)
+        assert verdicts()["handoff", "tidb/more"].remedy.startswith("pd-ctl scheduler remove evict-leader-scheduler-4")
+        await stage.rig.until(lambda: not noted(stage), 26 * 3600, every_s=600)
 
     stage.play(scenario)
 
 
-def test_a_cluster_with_a_pd_of_its_own_gets_no_finalizer():
+def test_a_cleanup_ends_what_a_cluster_that_is_gone_has_left():
+    """E5: with Mooring uninstalled nobody else would."""
+    note = outlived.Note(cluster="more", uid="u1", pod_uid="p1", store_id=4, pd="7", evicts=True, at=1.0)
+    memory = ConfigMap(NS, outlived.NAME, "c1", "1", data={"tidb.more-tikv-0": msgspec.json.encode(note).decode()})
+    there = TidbCluster(NS, NAME, "t1", "1", pd_id=7)
+    (left,) = outlived.leftovers(Marked(clusters=(there,), memories=(memory,)))
+    assert left.what == f"PD of {NS}/{NAME}: let store 4 (more-tikv-0, whose TidbCluster is gone) have leaders again"
+    assert [(type(w), w.cluster, w.via) for w in left.writes] == [
+        (ReleasePdLock, Key(NS, "more"), there.key),
+        (RemoveEvictLeader, Key(NS, "more"), there.key),
+    ]
+    assert not list(outlived.leftovers(Marked(memories=(memory,))))
+
+
+def test_of_a_cluster_with_a_pd_of_its_own_nothing_is_noted():
     """E5: its PD goes with it."""
     stage = Stage()
 
     async def scenario(stage):
         stage.annotate(0, restart="")
         await stage.reach("evicting")
-        tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)
-        assert "finalizers" not in tc["metadata"]
+        assert noted(stage) == []
 
     stage.play(scenario)

@@ -61,13 +61,11 @@ class RestartScenario:
         }
 
     def left_overs(self, rig: Rig) -> list[str]:
-        """Marks, finalizers and evict-leader schedulers that should be gone."""
+        """Marks and evict-leader schedulers that should be gone."""
         tc = rig.cluster.store.get(Kind.TIDB_CLUSTER, NAMESPACE, NAME)
         found = []
         if HANDOFF in tc["metadata"].get("annotations", {}):
             found.append(f"mark {tc['metadata']['annotations'][HANDOFF]}")
-        if HANDOFF in (tc["metadata"].get("finalizers") or ()):
-            found.append("the finalizer")
         if self.pd(rig).server.evict_list():
             found.append(f"evict-leader schedulers {self.pd(rig).server.evict_list()}")
         return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mooring.capabilities.drain.leaders import LeaderLook, LeaderViews, component_of, led_set, look_at
-from mooring.capabilities.handoff import led
+from mooring.capabilities.handoff import led, outlived
 from mooring.capabilities.handoff import member_operators as members
 from mooring.capabilities.handoff.eviction import next_eviction_step
 from mooring.capabilities.handoff.facts import evicting_target, pd_name, store_target, tikv_target
@@ -23,7 +23,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, RESTART, HandoffNotes, TidbOperatorGrace, request_of
 from mooring.capabilities.handoff.restart import next_restart_step
 from mooring.capabilities.handoff.tikv_evaluation import WITHOUT_FLUSH, TikvEvaluation
-from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.cluster import ConfigMap, Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, PdRefresh, ReadBack
 from mooring.core.model.events import Change, LeadersSeen, OperatorChanged, PdLost, PdSeen, Trigger
 from mooring.core.model.kinds import Kind
@@ -178,11 +178,18 @@ class Handoff:
     remembered = (HandoffNotes, LeaderLook)
 
     policy: HandoffPolicy = field(default_factory=HandoffPolicy)
+    namespace: str = "mooring-system"
+
+    @property
+    def memory(self) -> Key:
+        return Key(self.namespace, outlived.NAME)
 
     def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
         match trigger:
             case Change(kind=Kind.TIDB_CLUSTER, key=key):
                 yield str(key)
+            case Change(kind=Kind.CONFIG_MAP, key=key, old=old, new=new) if key == self.memory:
+                yield from outlived.clusters_of(*(one for one in (old, new) if isinstance(one, ConfigMap)))
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
@@ -213,7 +220,9 @@ class Handoff:
     def keys(self, world: WorldRead) -> Iterable[str]:
         sets = (w for w in world.workloads() if w.annotations and w.kind == Kind.STATEFUL_SET)
         systems = filter(_is_led, sets)
-        return [*(str(tc.key) for tc in world.tidb_clusters()), *(led.key_of(w.key) for w in systems)]
+        noted = outlived.clusters_of(world.config_map(self.memory))
+        clusters = sorted(noted | {str(tc.key) for tc in world.tidb_clusters()})
+        return [*clusters, *(led.key_of(w.key) for w in systems)]
 
     def indexes(self) -> tuple[Index, ...]:
         return (LeaderViews(),)
@@ -225,9 +234,10 @@ class Handoff:
         cluster = Key(namespace, name)
         tc = world.tidb_cluster(cluster)
         if tc is None:
-            return Evaluation()
+            return outlived.of_gone(cluster, world, queue, self.policy, self.memory, now)
         grace = TidbOperatorGrace(tc, self.policy, notes, now)
-        tikv = TikvEvaluation(tc, world, self.policy, queue, now, grace)
+        noted = tuple(outlived.notes_of(world.config_map(self.memory)))
+        tikv = TikvEvaluation(tc, world, self.policy, queue, now, grace, noted)
         others = MemberEvaluation(tc, world, self.policy, queue, now, grace)
         verdicts = (*tikv.verdicts, *others.verdicts)
         every = self.policy.recheck_s if tikv.busy or others.busy else self.policy.idle_s
@@ -241,7 +251,11 @@ class Handoff:
             proposals=(*tikv.proposals, *others.proposals),
             withdrawals=(*tikv.withdrawals, *others.withdrawals),
             facts=(*tikv.facts, *others.facts),
-            instructions=(*tikv.instructions, *others.instructions),
+            instructions=(
+                *tikv.instructions,
+                *others.instructions,
+                *outlived.of_cluster(tc, world, queue, self.memory, now),
+            ),
             refreshes=(PdRefresh(cluster, look_at, tuple(tikv.leaving)),),
             verdict=verdicts[0] if verdicts else None,
             verdicts=verdicts,
@@ -251,14 +265,18 @@ class Handoff:
 
     def next_step(self, running: OperatorRecord, world: WorldRead, queue: QueueRead, now: float) -> NextStep:
         if running.operator.kind == RESTART_TIKV:
-            return next_restart_step(running, world, self.policy, now)
+            return self._noted(next_restart_step(running, world, self.policy, now), running, world, now)
         if running.operator.kind == led.KIND:
             return next_led_step(running, world, self.policy, now)
         if running.operator.kind in members.KINDS:
             return next_member_step(running, world, self.policy, now)
         restarts = queue.holder(f"pod/{running.operator.payload.pod}")
         restarting = restarts is not None and restarts.kind == RESTART_TIKV and queue.is_running(restarts.id)
-        return next_eviction_step(running, world, self.policy, now, restarting=restarting)
+        step = next_eviction_step(running, world, self.policy, now, restarting=restarting)
+        return self._noted(step, running, world, now)
+
+    def _noted(self, step: NextStep, running: OperatorRecord, world: WorldRead, now: float) -> NextStep:
+        return outlived.noted_first(step, running, world, self.memory, now)
 
     def explain(self, subject: str, world: WorldRead, queue: QueueRead, now: float) -> Iterable[Line]:
         """What `why` has to say of a TiKV pod, a store or a TidbCluster that no other capability knows."""

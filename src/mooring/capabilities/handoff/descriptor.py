@@ -4,12 +4,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mooring.capabilities.drain import request
-from mooring.capabilities.handoff import led
+from mooring.capabilities.handoff import led, outlived
 from mooring.capabilities.handoff.capability import Handoff
-from mooring.capabilities.handoff.operators import FINALIZER
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
-from mooring.core.model.descriptor import EVENTS, POD_WRITES, About, Descriptor, Examined, Leftover, Marked, Right
+from mooring.core.model.descriptor import (
+    EVENTS,
+    MEMORY,
+    POD_WRITES,
+    About,
+    Descriptor,
+    Examined,
+    Leftover,
+    Marked,
+    Right,
+)
 from mooring.core.model.finding import Finding, ill, well
 from mooring.core.model.instructions import Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
@@ -70,6 +79,7 @@ ENOUGH: Final = 3
 def leftovers(marked: Marked) -> Iterator[Leftover]:
     for tc in marked.clusters:
         yield from _of_cluster(tc)
+    yield from outlived.leftovers(marked)
     yield from request.leftovers(marked.pods, ("handoff",), ())
 
 
@@ -83,10 +93,7 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     elif text:
         ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts}
         removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]
-        metadata: dict[str, object] = {"annotations": {HANDOFF: None}}
-        if FINALIZER in tc.finalizers:
-            metadata["finalizers"] = [one for one in tc.finalizers if one != FINALIZER]
-        entries: dict[str, object] = {"metadata": metadata}
+        entries: dict[str, object] = {"metadata": {"annotations": {HANDOFF: None}}}
         if marks:
             entries["status"] = {"tikv": {"evictLeaderStatus": dict.fromkeys(marks)}}
         drop = Patch(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, patch=entries, why=WHY)
@@ -126,7 +133,7 @@ DESCRIPTOR = Descriptor(
     name="handoff",
     sources=("handoff",),
     policy=HandoffPolicy,
-    make=lambda config: Handoff(config.policy(HandoffPolicy)),
+    make=lambda config: Handoff(config.policy(HandoffPolicy), config.namespace),
     asks=("pd",),
     limits={
         "evicting": (1, "leaders may leave one store at a time"),
@@ -134,7 +141,7 @@ DESCRIPTOR = Descriptor(
         "leaders": (1, "members of one system with leaders away at once"),
     },
     # Marks and requests on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
-    rights=(EVENTS, *POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch")), SETS),
+    rights=(EVENTS, *POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch")), SETS, MEMORY),
     phrases={
         "evict-leaders": ("{it} handing over", "when {it} is back"),
         "restart-tikv": ("{it} restarting", "when {it} is back"),
@@ -145,6 +152,7 @@ DESCRIPTOR = Descriptor(
     request="a hand-over",
     key_kind="cluster",
     leftovers=leftovers,
+    objects=((Kind.CONFIG_MAP, outlived.NAME),),
     records={HANDOFF: "a hand-over"},
     report=report_of,
     examine=examine,

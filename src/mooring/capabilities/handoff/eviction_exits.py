@@ -1,11 +1,9 @@
 """How an eviction ends: the reasons to end it, and the way out, which leaves nothing behind in PD or on the cluster."""
 
-from typing import Final
-
 import msgspec
 
 from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
-from mooring.capabilities.handoff.operators import END, FINALIZER, clear_mark, replace_with_memory, tikv_payload
+from mooring.capabilities.handoff.operators import END, LOCK_ALONE, clear_mark, replace_with_memory, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.proof import absent_at, quorum_at_risk
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
@@ -26,8 +24,6 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, TidbCluster
 
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
-#: A PD that does not answer for so long after its TidbCluster was deleted went with it.
-PD_GONE_S: Final = 300.0
 #: Reasons that only a person ends. The evaluation that finds them reports them, for as long as they hold.
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME, Reason.QUORUM})
 
@@ -36,8 +32,6 @@ def reason_to_end(here: Situation) -> End | None:
     """Why this eviction should end now; None while it should go on."""
     if here.tc is None:
         return End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is gone")
-    if FINALIZER in here.tc.finalizers and here.tc.deletion_at is not None:
-        return End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is being deleted")
     pod = here.pod
     ours = pod is not None and pod.uid == here.asked_uid
     if not ours or here.begun:
@@ -114,9 +108,6 @@ def leave(here: Situation, end: End) -> NextStep:
     if here.tc is None:
         return _leave_deleted_cluster(here, end)
     if here.lost or here.look is None or view is None or view.evicting is None:
-        if here.tc.deletion_at is not None and here.now - here.tc.deletion_at > PD_GONE_S and here.mark is not None:
-            # Deleted together with its PD: nothing of it is left to end there, and it must not hang for ever.
-            return NextStep(step=END, instructions=(clear_mark(here.tc, here.marks or {}, here.name, end.detail),))
         return pd_wait(here, here.lost or PD_NOT_SURE)
     if here.holds_lock:
         return release_lock(here, END)
@@ -161,9 +152,10 @@ def leave(here: Situation, end: End) -> NextStep:
 
 
 def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
-    """The cluster is gone, and the mark with it. Its PD may run a while longer: remove the scheduler, in at most three
-    tries."""
-    tries = here.notes.get("tries", 0.0)
+    """The cluster is gone, and the mark with it. Its PD may run on: remove the scheduler, in at most three tries, or
+    until one is answered, after which what PD lists is another client's. Another TidbCluster on that PD shows the
+    way."""
+    tries, via = here.notes.get("tries", 0.0), here.other
     ours = here.notes.keys() & {"ours", "added"}
     if not ours and ("not_ours" in here.notes or here.running.operator.reason not in FROM_MARKS):
         return NextStep(step=END, end=end)  # nothing of it is ours to end
@@ -171,10 +163,13 @@ def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
         return NextStep(step=END, end=end)
     if tries >= 3:
         return NextStep(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
+    if via is not None and here.lost:
+        return pd_wait(here, here.lost)
     here.notes["tries"], here.notes["tried_at"] = tries + 1, here.now
-    remove = RemoveEvictLeader(cluster=here.cluster, store_id=here.store_id, why="the cluster is gone")
-    release = ReleasePdLock(cluster=here.cluster, lock_id=here.lock_id, why="the cluster is gone")
-    return NextStep(step=END, instructions=(release, remove) if here.holds_lock else (remove,))
+    why, evicts = "the cluster is gone", tikv_payload(here.running.operator).value != LOCK_ALONE
+    remove = RemoveEvictLeader(cluster=here.cluster, store_id=here.store_id, via=via, why=why)
+    release = ReleasePdLock(cluster=here.cluster, lock_id=here.lock_id, via=via, why=why)
+    return NextStep(step=END, instructions=(*((release,) if here.holds_lock else ()), *((remove,) if evicts else ())))
 
 
 def drop_requests(pod: Pod, policy: HandoffPolicy) -> Patch:

@@ -15,7 +15,7 @@ from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Recovered
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import GAVE_UP, HANDOFF, Mark, read_marks, write_marks
+from mooring.core.model.marks import HANDOFF, Mark, read_marks, write_marks
 from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store, TidbCluster
@@ -32,6 +32,10 @@ DELETE, AWAIT = range(2)
 DELETING: Final = StepKind.DELETE_POD
 #: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
 STORE_COST: Final = 10
+
+
+#: Of a cluster that is gone: only PD's lock is ours, beside another client's scheduler.
+LOCK_ALONE: Final = "lock"
 
 
 class TikvPayload(Payload, frozen=True, gc=False, kw_only=True):
@@ -174,10 +178,6 @@ def read_back(cluster: Key, name: str, mark: Mark, node: str) -> Iterator[Recove
 # `status.tikv.evictLeaderStatus[<pod>]` is the design's and is kept in step for people who read it. All marks of a
 # cluster are in one annotation, so two replicas that both act as leader cannot both begin: the second one's swap fails.
 
-#: Holds a TidbCluster that is deleted while its marks say that something is begun in a PD that outlives it: with the
-#: cluster the marks would go, and nobody would know whose the scheduler in that PD is (E5).
-FINALIZER: Final = HANDOFF
-
 
 def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
     """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Any user who may edit the
@@ -210,39 +210,14 @@ def replace_with_memory(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, ma
     return _patch(tc, {**marks, pod: mark}, {pod: None}, why)
 
 
-def let_go(tc: TidbCluster, marks: Mapping[str, Mark]) -> Patch | None:
-    """Nothing is begun (any more), whoever took the marks away: the cluster may go."""
-    if FINALIZER not in tc.finalizers or _begun(marks):
-        return None
-    patch = {"metadata": {"finalizers": _finalizers(tc, marks)}}
-    why = "nothing is begun in its PD any more"
-    return Patch(
-        kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, resource_version=tc.resource_version, patch=patch, why=why
-    )
-
-
-def _begun(marks: Mapping[str, Mark]) -> bool:
-    return any(mark.step != GAVE_UP for mark in marks.values())
-
-
-def _finalizers(tc: TidbCluster, marks: Mapping[str, Mark]) -> list[str]:
-    others = [one for one in tc.finalizers if one != FINALIZER]
-    # The API server takes no new finalizer of an object that is being deleted.
-    held = _begun(marks) and (FINALIZER in tc.finalizers or tc.deletion_at is None)
-    return [*others, FINALIZER] if held else others
-
-
 def _patch(tc: TidbCluster, marks: Mapping[str, Mark], entries: Mapping[str, Any], why: str) -> Patch:
-    metadata: dict[str, Any] = {"annotations": {HANDOFF: write_marks(marks)}}
-    if tc.outlived_by_pd or FINALIZER in tc.finalizers:
-        metadata["finalizers"] = _finalizers(tc, marks)
     return Patch(
         kind=Kind.TIDB_CLUSTER,
         key=tc.key,
         uid=tc.uid,
         resource_version=tc.resource_version,
         patch={
-            "metadata": metadata,
+            "metadata": {"annotations": {HANDOFF: write_marks(marks)}},
             "status": {"tikv": {"evictLeaderStatus": dict(entries)}},
         },
         why=why,

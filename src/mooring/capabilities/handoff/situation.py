@@ -17,7 +17,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
-from mooring.core.world.members import sharing_pd
+from mooring.core.world.members import other_on, sharing_pd
 from mooring.core.world.read import PdLook, WorldRead
 
 #: An operator of these was read from a mark: it had begun.
@@ -52,6 +52,8 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     now: float
     #: The TidbClusters that use this one's PD, with itself.
     sharing: tuple[TidbCluster, ...] = ()
+    #: Where this one is gone: another that uses its PD, and shows it.
+    other: Key | None = None
 
     @property
     def lock_id(self) -> str:
@@ -115,6 +117,7 @@ def observe(
     namespace, _, name = payload.pod.partition("/")
     cluster = Key(namespace, payload.cluster.partition("/")[2])
     tc = world.tidb_cluster(cluster)
+    other = other_on(world, payload.pd) if tc is None else None
     pod = world.pod(Key(namespace, name))
     request = request_of(pod, leave_to_tidb_operator=policy.leaves_all) if pod is not None else None
     notes = dict(running.notes)
@@ -132,14 +135,15 @@ def observe(
         marks=marks_of(tc) if tc is not None else {},
         pod=pod,
         request=request,
-        look=world.pd_look(cluster),
-        lost=world.pd_lost(cluster),
+        look=world.pd_look(other or cluster),
+        lost=world.pd_lost(other or cluster),
         restarting=restarting,
         stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
         ready_at=notes.get("ready_at"),
         wanted=_wanted(name, tc, world),
         now=now,
         sharing=sharing_pd(world, cluster),
+        other=other,
     )
 
 
@@ -241,5 +245,5 @@ def pd_wait(here: Situation, on: Verdict) -> NextStep:
     return NextStep(
         step=here.running.step,
         waiting_on=on,
-        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+        refreshes=(PdRefresh(here.other or here.cluster, here.now + here.policy.recheck_s),),
     )

@@ -1,6 +1,6 @@
 """What an evaluation of one TidbCluster finds about its TiKV pods: operators to propose, reasons not to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,12 +24,12 @@ from mooring.capabilities.handoff.operators import (
     clear_mark,
     eviction_for,
     eviction_operator,
-    let_go,
     marks_of,
     names_of_no_member,
     restart_for,
     tikv_payload,
 )
+from mooring.capabilities.handoff.outlived import Note
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.proof import disproof, quorum_at_risk
 from mooring.capabilities.handoff.requests import (
@@ -107,8 +107,10 @@ class TikvEvaluation:
         queue: QueueRead,
         now: float,
         grace: TidbOperatorGrace,
+        noted: Sequence[tuple[Key, Note]] = (),
     ) -> None:
-        self._grace = grace
+        """`noted`: what is begun in PDs that outlive their clusters."""
+        self._grace, self._noted = grace, noted
         self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
         self._lost, self._seen = world.pd_lost(tc.key), world.pd(tc.key)
         self._pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
@@ -139,9 +141,12 @@ class TikvEvaluation:
         if tc.key != first_of(tc, self._sharing):
             return
         marks = [(Key(one.namespace, n), m) for one in self._sharing for n, m in (marks_of(one) or {}).items()]
-        evicts = {mark.store_id for _, mark in marks if mark.evicts}
+        pd = str(self._view.cluster_id or "") if self._view is not None else ""
+        noted = [(pod, note) for pod, note in self._noted if note.pd == pd]
+        evicts = {m.store_id for _, m in marks if m.evicts} | {n.store_id for _, n in noted if n.evicts}
+        locks = {lock_id(pod, m.pod_uid) for pod, m in marks} | {lock_id(pod, n.pod_uid) for pod, n in noted}
         yield from foreign_evictions(tc.key, self._view, evicts, self._now, policy.young_pd_s)
-        yield from held_lock(tc.key, self._view, {lock_id(pod, mark.pod_uid) for pod, mark in marks})
+        yield from held_lock(tc.key, self._view, locks)
 
     @property
     def _view(self) -> PdView | None:
@@ -317,10 +322,6 @@ class TikvEvaluation:
         """A record of something given up is dropped once its pod or its request is another; what is about no member of
         this cluster is dropped at once."""
         marks = self._marks
-        free = let_go(self._tc, marks)
-        if free is not None:
-            yield free
-            return
         for name in names_of_no_member(self._tc, marks)[:1]:
             yield clear_mark(self._tc, marks, name, "it is about no member of this cluster")
             return

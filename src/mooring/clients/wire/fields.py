@@ -34,7 +34,6 @@ class Meta(Wire, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerRef, ...] | None = None
-    finalizers: tuple[str, ...] | None = None
 
 
 # ── selectors ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.core.model.capacity import CapacityRules
-from mooring.core.model.cluster import Node, Pod, Workload
+from mooring.core.model.cluster import ConfigMap, Node, Pod, Workload
 from mooring.core.model.finding import Finding
 from mooring.core.model.instructions import Write
 from mooring.core.model.kinds import Kind
@@ -54,6 +54,8 @@ class Marked(msgspec.Struct, frozen=True):
     clusters: tuple[TidbCluster, ...] = ()
     #: Uids of the ReplicaSets that exist.
     replica_sets: frozenset[str] = frozenset()
+    #: ConfigMaps of ours (`Descriptor.objects`).
+    memories: tuple[ConfigMap, ...] = ()
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):

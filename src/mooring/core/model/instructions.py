@@ -101,6 +101,8 @@ class AddEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
 class RemoveEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
     cluster: Key
     store_id: int
+    #: A TidbCluster on the same PD, through which it is asked; None: the cluster itself.
+    via: Key | None = None
 
 
 class HoldPdLock(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -116,6 +118,7 @@ class ReleasePdLock(_Instruction, frozen=True, gc=False, kw_only=True):
 
     cluster: Key
     lock_id: str
+    via: Key | None = None
 
 
 class TransferPdLeader(_Instruction, frozen=True, gc=False, kw_only=True):

@@ -60,7 +60,6 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
 
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
-    finalizers: tuple[str, ...] = ()
     tls: bool = False
     #: spec.clusterDomain: its stores' addresses end with it, so that several Kubernetes clusters can share a PD.
     cluster_domain: str = ""

@@ -73,6 +73,12 @@ def sharing_pd(world: WorldRead, cluster: Key) -> tuple[TidbCluster, ...]:
     return tuple(one for one in found if one is not None)
 
 
+def other_on(world: WorldRead, pd: str) -> Key | None:
+    """A TidbCluster that uses the PD of this cluster id."""
+    found = sorted(world.clusters_of_pd(int(pd))) if pd.isdecimal() else []
+    return next((key for key in found if world.tidb_cluster(key) is not None), None)
+
+
 def shown_target(target: str, world: WorldRead) -> str:
     """A target for people: one that is named by PD's cluster id says which TidbClusters that PD serves."""
     kind, _, pd = target.partition("/")

@@ -8,7 +8,7 @@ doctor` says so. Both read the same list. Only what a mark says we did is here; 
 from collections.abc import Collection, Iterable
 
 from mooring.capabilities.registry import descriptors
-from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.cluster import ConfigMap, Node, Pod
 from mooring.core.model.descriptor import Leftover, Marked
 from mooring.core.model.marks import Mark
 from mooring.core.model.tidb import TidbCluster
@@ -24,9 +24,13 @@ def feature_of(mark: Mark) -> str:
 
 
 def leftovers(
-    pods: Iterable[Pod], nodes: Iterable[Node], clusters: Iterable[TidbCluster], replica_sets: Collection[str]
+    pods: Iterable[Pod],
+    nodes: Iterable[Node],
+    clusters: Iterable[TidbCluster],
+    replica_sets: Collection[str],
+    memories: Iterable[ConfigMap] = (),
 ) -> list[FeatureLeftover]:
     """What each capability left behind. `replica_sets`: the uids of those that exist."""
-    marked = Marked(tuple(pods), tuple(nodes), tuple(clusters), frozenset(replica_sets))
+    marked = Marked(tuple(pods), tuple(nodes), tuple(clusters), frozenset(replica_sets), tuple(memories))
     found = ((one.name, left) for one in descriptors() for left in one.leftovers(marked))
     return [FeatureLeftover(left.what, left.writes, feature=name) for name, left in found]

@@ -13,7 +13,8 @@ import msgspec
 from mooring.capabilities.registry import descriptors
 from mooring.clients.kube.listing import list_all
 from mooring.clients.ports import Json, KubeApi, NotFoundError, PortError
-from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
+from mooring.clients.wire.kube import project
+from mooring.core.model.cluster import ConfigMap, Node, Pod, ReplicaSet, Workload
 from mooring.core.model.instructions import Outcome, Patch, Write
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import AGENT
@@ -39,6 +40,8 @@ class Trace(msgspec.Struct, frozen=True):
 async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[str] = frozenset()) -> list[Trace]:
     """In the order in which they must go. `features`: only these are taken back; none: everything."""
     act = Actor(api, pds, Unfenced())
+    every = list(descriptors())
+    ours = {one: await _found(api, one[0], namespace, one[1]) for d in every for one in d.objects}
     found = await _webhooks(api, features)
     nodes = [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)]
     standing = leftovers(
@@ -46,9 +49,9 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[st
         nodes,
         [o for o in await _all(api, Kind.TIDB_CLUSTER) if isinstance(o, TidbCluster)],
         {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)},
+        [o for (kind, _), obj in ours.items() if obj and isinstance(o := _row(kind, obj), ConfigMap)],
     )
     found += [Trace(b.what, _doing(act, *b.writes) if b.writes else None, b.feature) for b in standing]
-    every = list(descriptors())
     records = [record for one in every for record in one.records.items()]
     sets = [o for o in await _all(api, Kind.STATEFUL_SET) if isinstance(o, Workload)]
     for one, (annotation, what) in ((o, record) for o in sets for record in records if record[0] in o.annotations):
@@ -59,8 +62,9 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[st
         patch = {"metadata": {"annotations": {AGENT: None}}}
         forget = Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="cleanup")
         found.append(Trace(f"node {node.name}: delete what the agent noted", _doing(act, forget)))
-    for kind, name in (*(ours for d in every for ours in d.objects), (Kind.LEASE, "mooring")):
-        if await _found(api, kind, namespace, name) is not None:
+    ours[Kind.LEASE, "mooring"] = await _found(api, Kind.LEASE, namespace, "mooring")
+    for (kind, name), obj in ours.items():
+        if obj is not None:
             found.append(Trace(f"{kind} {namespace}/{name}", _deleting(api, kind, namespace, name)))
     for name in filter(None, (d.settings_map for d in every)):
         if await _found(api, Kind.CONFIG_MAP, namespace, name) is not None:
@@ -145,6 +149,10 @@ async def _found(api: KubeApi, kind: Kind, namespace: str, name: str) -> Json | 
         return await api.get(kind, namespace, name)
     except NotFoundError:
         return None
+
+
+def _row(kind: Kind, obj: Json) -> object:
+    return project(kind, obj) if kind is Kind.CONFIG_MAP else None
 
 
 async def _all(api: KubeApi, kind: Kind) -> list[Any]:

@@ -21,13 +21,11 @@ def uid_of(stage: DemoStage, name: str) -> str:
 
 
 def nothing_left(stage: DemoStage) -> list[str]:
-    """Marks, finalizers and evict-leader schedulers that are still there."""
+    """Marks and evict-leader schedulers that are still there."""
     tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, TIDB, DEMO)
     left = []
     if HANDOFF in tc["metadata"].get("annotations", {}):
         left.append("a mark")
-    if HANDOFF in (tc["metadata"].get("finalizers") or ()):
-        left.append("a finalizer")
     if stage.cluster.pd[TIDB, DEMO].server.evict_list():
         left.append("an evict-leader scheduler")
     return left
