@@ -27,7 +27,7 @@ from mooring_lab.demo.acts import ACTS
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
-UNITS = {"-s": "seconds", "-mib": "MiB", "-mb": "MiB", "-bytes": "bytes", "-share": "share, 0 to 1"}
+UNITS = {"-s": "s", "-mib": "MiB", "-mb": "MiB", "-bytes": "bytes"}
 
 
 # Settings
@@ -79,24 +79,20 @@ def settings_page() -> str:
 
 {WRITTEN}
 
-Settings are given in a file (`mooring run --config FILE`, YAML or JSON, names as below, nested at the dots). Each name without a dot,
-except {", ".join(f"`{key}`" for key in top_level_only())}, can also be an environment variable
-(`MOORING_LEASE_S=15`), and the common ones have a flag (`mooring run --help`). A flag wins over the environment, the environment
-over the file. An unknown name is an error that names the file, the line and the nearest name.
-
-`mooring config` prints each value in force and where it came from. "At once" means that a running Mooring follows a change of
-the file; the others need a restart.
+Settings stand in a file (`mooring run --config FILE`, YAML or JSON, nested at the dots). A name without a dot can also be an environment variable (`MOORING_LEASE_S=15`), except
+{", ".join(f"`{key}`" for key in top_level_only())}; common ones have a flag, which wins over the environment, as that does over the file. An unknown name is an
+error with the nearest one. `mooring config` prints each value in force and its source. A running Mooring follows changes of the file; those marked * need a restart.
 
 """
     sections: dict[str, list[str]] = {}
     for key, default, unit, live, meaning in rows(written_out(Config())):
         section = key.partition(".")[0] if "." in key else "general"
-        when = "at once" if live else "restart"
-        cells = (f"`{key}`", default, unit, when, meaning.replace("|", "\\|"))
+        shown = f"`{default.strip('`')} {unit}`" if unit and default != "–" else default
+        cells = (f"`{key}`{'' if live else ' *'}", shown, meaning.replace("|", "\\|"))
         sections.setdefault(section, []).append("| " + " | ".join(cells) + " |")
     for section, lines in sections.items():
         title = section.capitalize() if section == "general" else f"`{section}`"
-        text += f"## {title}\n\n| setting | default | unit | follows | meaning |\n|---|---|---|---|---|\n"
+        text += f"## {title}\n\n| setting | default | meaning |\n|---|---|---|\n"
         text += "\n".join(lines) + "\n\n"
     return text + queue_section()
 
@@ -115,18 +111,17 @@ def queue_section() -> str:
     limits = ", ".join(f"{kind}: {limit}" for kind, limit in live.target_limits.items())
     return f"""## Inside `queue`
 
-Five of them are the design's. `null` is no limit, 0 pauses. All follow at once; step costs hold for
-operators that are submitted from then on.
+`null` is no limit, 0 pauses. Step costs hold for operators that are submitted from then on.
 
-| setting | default | unit | meaning |
-|---|---|---|---|
-| `MaxScheduleCost` | `{live.max_schedule_cost}` | cost | what may run on one store at once |
-| `StoreMaxScheduleCost` | – | cost | the same for single stores: `"tidb/demo/4"`; `"tidb/demo/*"` is every store of a cluster, a bare id that store of every cluster |
-| `OperatorStepCost` | {costs} | cost | what a step costs, by kind and role |
-| `MaxWaitingOperator` | `{live.max_waiting_operator}` | operators | how many operators of one source may wait |
-| `SchedulerMaxWaitingOperator` | {caps} | operators | the same for single sources |
-| `CooldownSeconds` | `{live.cooldown_s:g}` | seconds | a cost stays charged so long after a success: this bounds the rate, too |
-| `ReplaceLowerPriority` | `{str(live.replacement).lower()}` | | a higher priority replaces the operator that claims its subject |
+| setting | default | meaning |
+|---|---|---|
+| `MaxScheduleCost` | `{live.max_schedule_cost}` | what may run on one store at once |
+| `StoreMaxScheduleCost` | – | the same for single stores: `"tidb/demo/4"`; `"tidb/demo/*"` is every store of a cluster, a bare id that store of every cluster |
+| `OperatorStepCost` | {costs} | what a step costs, by kind and role |
+| `MaxWaitingOperator` | `{live.max_waiting_operator}` | how many operators of one source may wait |
+| `SchedulerMaxWaitingOperator` | {caps} | the same for single sources |
+| `CooldownSeconds` | `{live.cooldown_s:g} s` | a cost stays charged so long after a success: this bounds the rate, too |
+| `ReplaceLowerPriority` | `{str(live.replacement).lower()}` | a higher priority replaces the operator that claims its subject |
 
 Limits of the other targets are fixed: {limits}. See [the queue](queue.md).
 """
@@ -165,14 +160,22 @@ def demo_acts() -> dict[str, list[str]]:
     return acts
 
 
+#: Of each kind, what is named; a search for the id finds the others.
+MOST_FILES = 4
+
+
+def file_of(path: str) -> str:
+    return path.rpartition("/")[2].removeprefix("test_").removesuffix(".py")
+
+
 def promises_page() -> str:
     shown, acts = shown_by(), demo_acts()
     text = f"""# Promises
 
 {WRITTEN}
 
-Each promise has an id. Tests name the ids that they show in their docstrings, and so do the demo's checks. "Sandbox" are tests
-that need nothing but Python (`make test`); "real" are tests on a real Kubernetes control plane, PD or sabakan (`make e2e`).
+Tests name the ids that they show, and so do the demo's checks: `grep -rwl E7 tests` lists all. "Sandbox" needs nothing but Python (`make test`); "real" is a real Kubernetes
+control plane, PD or sabakan (`make e2e`).
 
 """
     for letter, (title, page) in AREAS.items():
@@ -180,14 +183,14 @@ that need nothing but Python (`make test`); "real" are tests on a real Kubernete
         for name, sentence in PROMISES.items():
             if name[0] != letter:
                 continue
-            text += f"### {name}\n\n{sentence}\n\n"
+            text += f"### {name}\n\n{sentence}\n"
             for where, label in (("sandbox", "Sandbox"), ("real", "Real")):
-                files = shown[name][where]
-                listed = ", ".join(f"[{path.removeprefix('tests/')}](../{path})" for path in sorted(files))
+                files = sorted(shown[name][where])
                 none = PURE.get(name, "no test names it yet") if where == "real" else "no test names it yet"
-                text += f"- {label}: {listed or none}\n"
-            if name in acts:
-                text += f"- Demo: {', '.join(f'`{act}`' for act in acts[name])}\n"
+                listed = ", ".join(f"[{file_of(path)}](../{path})" for path in files[:MOST_FILES])
+                more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+                text += f"{label}: {listed or none}{more}.\n"
+            text += f"Demo: {', '.join(f'`{act}`' for act in acts[name])}.\n" if name in acts else ""
             text += "\n"
     return text.rstrip() + "\n"
 
