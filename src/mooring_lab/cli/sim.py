@@ -1,4 +1,4 @@
-"""`mooring sim`: the whole of Mooring on simulated clusters, with load, interference and faults (docs/developing.md)."""
+"""`mooring sim`: all of Mooring on simulated clusters, with load, interference and faults (docs/developing.md)."""
 
 import os
 from collections.abc import Iterator
