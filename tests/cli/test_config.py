@@ -167,6 +167,23 @@ def test_every_setting_is_shown_with_its_source_and_no_secret(tmp_path):
     assert sections == {"features", "queue", "windows", *names()}
 
 
+def test_a_table_stands_in_a_file_of_its_own(tmp_path):
+    """M12: prices by instance type are long; `from-file` names their file, beside the settings. A file that is missing
+    or holds something else is named."""
+    file, table = tmp_path / "mooring.yml", tmp_path / "prices.yml"
+    file.write_text("mix: {prices: {currency: USD, types: {from-file: prices.yml}}}")
+    table.write_text("m7i.large: {on-demand: 0.1008, spot: 0.0381}\n")
+    prices = resolve({}, {}, str(file)).config.policy(descriptor("mix").policy).prices
+    assert (prices.types["m7i.large"].on_demand, prices.types["m7i.large"].spot) == (0.1008, 0.0381)
+    for text, says in (("- 1", "from-file prices.yml: must be a mapping"), ("m7i.large: 7", "Expected `object`")):
+        table.write_text(text)
+        with pytest.raises(ConfigError, match=says):
+            resolve({}, {}, str(file))
+    table.unlink()
+    with pytest.raises(ConfigError, match=r"from-file prices.yml: No such file"):
+        resolve({}, {}, str(file))
+
+
 def test_a_missing_file_is_a_sentence():
     with pytest.raises(ConfigError, match="give a readable"):
         resolve({}, {}, "/nowhere/mooring.yml")

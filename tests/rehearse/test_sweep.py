@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mooring.capabilities.mix.labels import AFFINITY, ENABLED, MODE
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.worth import Price, Prices
 from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
@@ -14,7 +17,7 @@ from mooring_lab.cluster.cluster import Cluster
 from mooring_lab.cluster.controllers import manifests
 from mooring_lab.rehearse.events.catalog import BadEventError, acts
 from mooring_lab.rehearse.events.failures import Failure, failures, scopes
-from mooring_lab.rehearse.outcome import RehearsalOutcome
+from mooring_lab.rehearse.outcome import BROKEN, RehearsalOutcome
 from mooring_lab.rehearse.play import Play, everything_on, rehearse
 from mooring_lab.rehearse.snapshot.schema import Snapshot
 from mooring_lab.rehearse.sweep.advice import advised, changes
@@ -22,7 +25,7 @@ from mooring_lab.rehearse.sweep.broken import Broken
 from mooring_lab.rehearse.sweep.forks import Failed, Task, play_each
 from mooring_lab.rehearse.sweep.report import first_line, render
 from mooring_lab.rehearse.sweep.running import Running
-from mooring_lab.rehearse.sweep.sweep import Found, Sweep, SweepPlan, Weakness, collect, run, summary
+from mooring_lab.rehearse.sweep.sweep import Found, Sweep, SweepPlan, Weakness, collect, mix_share, run, summary
 from tests.rehearse.test_play import taken
 
 CONFIG = everything_on(Config())
@@ -228,3 +231,38 @@ def test_a_child_that_dies_is_an_error_of_its_event_alone() -> None:
     found: dict[int, object] = {}
     assert play_each(_play(snapshot), tasks, str, 2, found.__setitem__)
     assert found == {0: Failed("the process that played it ended with -9"), 1: Failed("no room for words"), 2: "broken"}
+
+
+def test_the_sweep_says_what_mix_saves_and_what_it_risks_for_that() -> None:
+    """M12: spot share and saving of the snapshot, beside what the loss of the spot pool breaks; nothing where mix places
+    nothing."""
+    prices = Prices(currency="USD", cpu=Price(on_demand=0.05, spot=0.02))
+    plan = SweepPlan(config=msgspec.structs.replace(CONFIG, policies=(MixPolicy(prices=prices),)))
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n", capacity="on-demand")
+    cluster.add_nodes(4, "s", capacity="spot")
+    cluster.deployment("shop", "web", 4, labels={ENABLED: "true", MODE: "all-in-spot"})
+    cluster.run_until_stable()
+    for pod in cluster.pods("shop", "web"):
+        where = "spot" if pod["spec"]["nodeName"].startswith("s") else "on-demand"
+        cluster.store.patch(Kind.POD, "shop", pod["metadata"]["name"], {"metadata": {"labels": {AFFINITY: where}}})
+    snapshot = taken(cluster)
+    found = mix_share(snapshot, plan.config)
+    assert found is not None and (found.replicas, found.currency) == (4, "USD")
+    assert found.on_spot and found.saved is not None and found.saved > 0
+    todo = failures(snapshot, RULES, ("pool",))
+    (pool,) = todo
+    ill = Found(event=pool.event, scope="pool", verdict=BROKEN, first="", breaches=(LINE,))
+    empty = msgspec.structs.replace(collect(snapshot, todo, []), mix=found)
+    worse = msgspec.structs.replace(collect(snapshot, todo, [(pool, ill)]), mix=found)
+    share = f"mix         {100 * found.on_spot // 4} % of 4 replicas that mix places on spot; about"
+    for sweep, risks in (
+        (empty, "nothing: "),
+        (worse, "a promise breaks without a spot pool (1 of 1 event)"),
+        (empty, "not played"),
+    ):
+        lines = render(sweep, [] if risks == "not played" else todo)
+        at = next(n for n, line in enumerate(lines) if line.startswith(share))
+        assert "USD a month less than all on-demand" in lines[at] and lines[at + 1].startswith(f"  risks     {risks}")
+    assert "worst: db: quorum" in "\n".join(render(worse, todo))
+    assert mix_share(small(), plan.config) is None

@@ -21,6 +21,8 @@ COLUMNS: Final = ("STATE", "CLUSTER", "POD", "NODE", "STORE", "LEADERS", "ASKED"
 
 def member_row(cluster: str, member: Mapping[str, Any]) -> tuple[str, ...]:
     store = f"{member['store']} {member['store_state']}".strip() if member.get("store") else "–"
+    if "well" in member:
+        store = f"{member['component']}, in sync" if member["well"] else member["detail"] or "not in sync"
     leaders = member.get("leaders_left")
     if member["component"] == "pd":
         leaders = "leads PD" if member.get("leads") else None
@@ -50,6 +52,11 @@ def remarks(answer: Mapping[str, Any]) -> Iterator[str]:
     for cluster in answer["clusters"]:
         if cluster["pd"] == "lost":
             yield f"{cluster['cluster']}: PD does not answer: {cluster['pd_detail']}"
+    for system in answer.get("systems", ()):
+        if system["state"] == "lost":
+            yield f"{system['system']}: {system['driver']} does not answer: {system['detail']}"
+        elif system["detail"]:
+            yield f"{system['system']}: {system['detail']}"
 
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
@@ -57,7 +64,9 @@ app = App(name="handoff", help="A TiKV pod leaves only after its leaders have le
 
 @app.command
 def status(
-    cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of one TidbCluster; empty shows all.")] = "",
+    cluster: Annotated[
+        str, Parameter(help="NAMESPACE/NAME of one TidbCluster or StatefulSet with leaders; empty shows all.")
+    ] = "",
     *,
     namespace: OnlyNamespace = "",
     everywhere: AllNamespaces = False,
@@ -82,7 +91,7 @@ def status(
 
     following(
         lambda: _asked(reach, cluster, namespace),
-        lambda answer: [[m["state"], m.get("leaders_left")] for c in answer["clusters"] for m in c["members"]],
+        lambda answer: [[m["state"], m.get("leaders_left")] for _, m in _members(answer)],
         show,
         watch=watch,
     )
@@ -90,13 +99,20 @@ def status(
 
 def _asked(reach: Reach, cluster: str, namespace: str) -> Any:
     answer = ask(reach, "/api/v1/handoff")
-    answer["clusters"] = [c for c in answer["clusters"] if namespace in {"", c["cluster"].partition("/")[0]}]
-    if cluster:
-        wanted = f"{namespace}/{cluster}" if namespace and "/" not in cluster else cluster
-        answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == wanted]
-        if not answer["clusters"]:
-            raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.CHECK_FAILED)
+    wanted = f"{namespace}/{cluster}" if namespace and "/" not in cluster else cluster
+    for part, name in (("clusters", "cluster"), ("systems", "system")):
+        found = [c for c in answer.get(part, ()) if namespace in {"", c[name].partition("/")[0]}]
+        answer[part] = [c for c in found if c[name] == wanted] if cluster else found
+    if cluster and not answer["clusters"] and not answer["systems"]:
+        words = f"no TidbCluster {cluster} is known, nor another system with leaders; write NAMESPACE/NAME"
+        raise UserError(words, Exit.CHECK_FAILED)
     return answer
+
+
+def _members(answer: Any) -> list[tuple[str, Any]]:
+    """Of TidbClusters and of other systems with leaders: whose, and each."""
+    found = [(c["cluster"], m) for c in answer["clusters"] for m in c["members"]]
+    return found + [(s["system"], m) for s in answer["systems"] for m in s["members"]]
 
 
 def _show(answer: Any, output: Listing, *, everything: bool) -> None:
@@ -105,7 +121,7 @@ def _show(answer: Any, output: Listing, *, everything: bool) -> None:
         return
     for remark in remarks(answer):
         note(remark)
-    found = [(c["cluster"], m) for c in answer["clusters"] for m in c["members"]]
+    found = _members(answer)
     shown = [(name, m) for name, m in found if everything or m["state"] != "stable" or m["asked"]]
     if output is Listing.NAME:
         print_text("".join(f"pod/{name.partition('/')[0]}/{m['pod']}\n" for name, m in shown), end="")

@@ -3,6 +3,7 @@
 import pytest
 
 from mooring.capabilities.handoff.eviction import note_leaders, pace_of, span
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
 from mooring.cli.handoff import member_row
 from mooring_lab.cluster.pd.settings import PdSettings
@@ -55,8 +56,6 @@ def test_progress_in_figures_while_leaders_leave():
 
 def test_given_up_is_held_and_says_why():
     """E9: after a timeout the member is held, with the reason a person needs."""
-    from mooring.capabilities.handoff.policy import HandoffPolicy
-
     stage = Stage(
         settings=PdSettings(transfer_s=(9e4, 9e4)), policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, timeout_s=60.0)
     )
@@ -172,3 +171,39 @@ def test_events_tell_the_whole_way():
     assert "leaders leave store 1 (annotation tidb.pingcap.com/restart), then the pod is deleted" in words
     assert "deleted by Mooring" in words
     assert "leaders may return to store 1" in words
+
+
+def test_members_of_other_systems_with_leaders_have_rows_of_their_own():
+    """L1: `handoff status` names the leader of an etcd, who is in sync, what is asked and what it waits for."""
+    from mooring.cli.handoff import remarks
+    from tests.sim.scenarios.leaders import LeadersScenario
+
+    scenario, seen = LeadersScenario("etcd", (0, 1)), []
+
+    async def whole(rig):
+        await scenario.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await rig.sleep(30)
+        await scenario.act(rig)
+        await rig.until(lambda: bool(scenario.system(rig).moves))
+        seen.append(told(rig))
+        await rig.until(lambda: scenario.done(rig), limit_s=600)
+        scenario.system(rig).silent = {"db-0", "db-1", "db-2"}
+        await rig.sleep(90)
+        seen.append(told(rig))
+
+    def told(rig):
+        engine = rig.leader().engine
+        return report(engine.world, engine.queue, engine.running, HandoffPolicy(), engine.now)
+
+    scenario.rig().play(whole)
+    (system,) = seen[0]["systems"]
+    assert (system["system"], system["driver"], system["state"]) == ("data/db", "etcd", "answers")
+    first, second, third = (member_row(system["system"], member) for member in system["members"])
+    assert first[:3] == ("● moving", "data/db", "db-0") and first[4] == "etcd, in sync"
+    assert first[6] == "restart asked by test" and first[7].startswith("1/3 ")
+    assert second[0] == "○ waiting" and second[-1] == "db-0 is ahead"
+    assert third[0] == "  stable" and third[6:] == ("–", "–", "–")
+    (remark,) = remarks(seen[1] | {"on": True, "leading": True})
+    assert remark.startswith("data/db: etcd does not answer: ")

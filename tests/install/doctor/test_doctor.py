@@ -178,7 +178,15 @@ def test_every_code_says_cause_and_fix(code):
 
 def test_each_system_with_leaders_is_proven_by_who_leads_it():
     """L2: reachable, readable, who leads; one that does not answer, and a driver's misspelled name, are found."""
-    base = {"detail": "", "leader": "db-0", "well": 3, "members": 3, "needs": 2, "age_s": 1.0, "state": "answers"}
+    base = {
+        "detail": "",
+        "leader": "db-0",
+        "well": 3,
+        "members": [{}] * 3,
+        "needs": 2,
+        "age_s": 1.0,
+        "state": "answers",
+    }
     fine = base | {"system": "data/db", "driver": "etcd"}
     lost = base | {"system": "data/pg", "driver": "patroni", "state": "lost", "detail": "did not answer"}
     typo = base | {"system": "data/x", "driver": "etdc", "state": "unseen", "leader": ""}

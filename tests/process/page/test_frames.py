@@ -108,7 +108,7 @@ def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timelin
         "tidb/demo-tikv-0 hands over its leaders: annotation tidb.pingcap.com/restart"
     )
     assert [verb for _, verb, _ in lines["1"]["steps"]][:2] == ["queued", "promoted"]
-    assert frame.tables["nodes"].sums == {"on-demand": 12, "spot": 12, "unplaced": 0, "quiet": 24}
+    assert frame.tables["nodes"].sums == {"on-demand": 12, "spot": 12, "unplaced": 0, "quiet": 24, "worth": ""}
     assert [row.total for row in frame.tables["racks"].rows.values()] == [8, 8, 8]
 
 

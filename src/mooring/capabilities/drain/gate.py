@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, look_at, may_be_lost
+from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, may_be_lost
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy
 from mooring.capabilities.drain.readiness import active_pods, closed_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import AFFINITY, can_detach, is_detached, request_of
@@ -34,6 +34,7 @@ from mooring.core.model.marks import LEAVING
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import Store
 from mooring.core.queue import QueueRead
+from mooring.core.world.leaders import look_at
 from mooring.core.world.read import WorldRead
 
 #: The source of operators and marks for evictions by others.

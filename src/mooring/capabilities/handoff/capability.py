@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from mooring.capabilities.drain.leaders import LeaderLook, LeaderViews, component_of, led_set, look_at
+from mooring.capabilities.drain.leaders import component_of, led_set
 from mooring.capabilities.handoff import led, outlived
 from mooring.capabilities.handoff import member_operators as members
 from mooring.capabilities.handoff.eviction import next_eviction_step
@@ -32,6 +32,7 @@ from mooring.core.model.marks import GAVE_UP, HANDOFF, LEAVING
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue import QueueRead
 from mooring.core.world.index import Index
+from mooring.core.world.leaders import LeaderLook, LeaderViews, look_at
 from mooring.core.world.members import sharing_pd, shown_target, tidb_member_set
 from mooring.core.world.read import WorldRead
 

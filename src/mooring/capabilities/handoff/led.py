@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from mooring.capabilities.drain.leaders import LeaderLook, led_set, look_at, refused
+from mooring.capabilities.drain.leaders import led_set, refused
 from mooring.capabilities.drain.nodes import RESTART, asked_by, restarts
 from mooring.capabilities.drain.readiness import is_ready, node_cost
 from mooring.capabilities.drain.room import stuck_volume
@@ -24,6 +24,7 @@ from mooring.core.model.marks import HANDOFF, Mark, read_marks, write_marks
 from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import QueueRead
+from mooring.core.world.leaders import LeaderLook, look_at
 from mooring.core.world.members import members_of, ordinals
 from mooring.core.world.read import WorldRead
 

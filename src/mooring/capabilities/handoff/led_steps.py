@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import LeaderLook, look_at
 from mooring.capabilities.drain.nodes import RESTART
 from mooring.capabilities.drain.readiness import blocked_by_budget, is_ready
 from mooring.capabilities.drain.room import stuck_volume
@@ -37,6 +36,7 @@ from mooring.core.model.instructions import DeletePod, MoveLeaders, ReleaseLeade
 from mooring.core.model.kinds import Kind
 from mooring.core.model.leaders import LeaderMember, LeaderView, driver_of
 from mooring.core.model.reasons import Reason, State
+from mooring.core.world.leaders import LeaderLook, look_at
 from mooring.core.world.members import members_of, ordinals
 from mooring.core.world.read import WorldRead
 

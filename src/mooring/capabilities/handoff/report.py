@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from mooring.capabilities.drain.leaders import look_at
+from mooring.capabilities.handoff import led
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.eviction import pace_of
 from mooring.capabilities.handoff.facts import pod_subject, store_target
@@ -24,6 +24,8 @@ from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.queue import QueueRead
+from mooring.core.world.leaders import look_at
+from mooring.core.world.members import members_of
 from mooring.core.world.read import WorldRead
 
 
@@ -39,23 +41,42 @@ def report(
     clusters = sorted(world.tidb_clusters(), key=lambda tc: (tc.namespace, tc.name))
     found = [_cluster(tc, world, queue, running, policy, now, refused) for tc in clusters]
     systems = sorted((w for w in world.workloads() if w.annotations and driver_of(w)), key=lambda w: w.key)
-    return {"clusters": found, "systems": [_system(w, world, now) for w in systems], "as_of": now}
+    told = [_system(w, world, queue, running, policy, now) for w in systems]
+    return {"clusters": found, "systems": told, "as_of": now}
 
 
-def _system(workload: Workload, world: WorldRead, now: float) -> dict[str, Any]:
-    """A system with leaders, as it said when it was last asked."""
-    look = look_at(workload, world)
-    members = look.view.members if look.view is not None else ()
+def _system(
+    workload: Workload,
+    world: WorldRead,
+    queue: QueueRead,
+    running: Mapping[str, OperatorRecord],
+    policy: HandoffPolicy,
+    now: float,
+) -> dict[str, Any]:
+    """A system with leaders, as it said when it was last asked, and its members."""
+    look, pods, marks = look_at(workload, world), members_of(workload, world), led.marks_of(workload) or {}
+    listed = {m.pod: m for m in look.view.members} if look.view is not None else {}
+    said = {v.subject: v for v in led.evaluate_led(workload.key, world, policy, queue, now).verdicts}
+    rows = []
+    for name in sorted({*listed, *pods, *marks}):
+        pod, member, subject = pods.get(name), listed.get(name), pod_subject(Key(workload.namespace, name))
+        holder, request = queue.holder(subject), led.request_for(pod) if pod is not None else None
+        live = [holder] if holder is not None else []
+        row = _member(name, driver_of(workload), pod, request, live, queue, running, marks.get(name), said.get(subject))
+        row["leaders_left"] = member.leaders if member is not None else None
+        row["well"] = member is not None and member.is_well
+        row["detail"] = member.detail if member is not None else ""
+        rows.append(row)
     return {
         "system": str(workload.key),
         "driver": driver_of(workload),
         "state": "lost" if look.lost else "unseen" if look.view is None else "answers",
         "detail": look.lost or (look.view.busy if look.view is not None else ""),
         "leader": look.view.leader if look.view is not None else "",
-        "well": sum(m.is_well for m in members),
-        "members": len(members),
+        "well": sum(row["well"] for row in rows),
         "needs": look.view.needs if look.view is not None else None,
         "age_s": round(max(0.0, now - look.at), 1) if look.at else None,
+        "members": rows,
     }
 
 

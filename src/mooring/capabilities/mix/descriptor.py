@@ -61,8 +61,16 @@ def leftovers(marked: Marked) -> Iterator[Leftover]:
 
 
 def figures(notes: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    known = (note.worth for note in notes.values() if isinstance(note, WorkloadNotes))
-    yield from worth.figures(worth.together(one for one in known if one is not None))
+    yield from worth.figures(worth.together(_known(notes)))
+
+
+def words(notes: Mapping[str, object], policy: MixPolicy) -> str:
+    all_ = worth.together(_known(notes))
+    return worth.last_line(worth.told(all_, policy.prices)) if all_.replicas else ""
+
+
+def _known(notes: Mapping[str, object]) -> Iterator[worth.Worth]:
+    return (note.worth for note in notes.values() if isinstance(note, WorkloadNotes) and note.worth is not None)
 
 
 DESCRIPTOR = Descriptor(
@@ -88,6 +96,7 @@ DESCRIPTOR = Descriptor(
     ),
     gauges=worth.GAUGES,
     figures=figures,
+    worth=words,
     departures=lambda policy, node: departures(node, policy.interruption.detectors),
     commands=lambda reason, _: [ROOM] if reason is Reason.NO_ROOM else [],
     phrases={"replace-pod": ("{it} moving", "when its replacement is Ready")},

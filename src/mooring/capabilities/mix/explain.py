@@ -16,7 +16,7 @@ from mooring.capabilities.mix.labels import CONFLICT, ENABLED, MODE, RELAXED, Ma
 from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Case, Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.health import is_fast, workload_key
 from mooring.capabilities.mix.slots import class_of
-from mooring.capabilities.mix.worth import Prices, Worth, together
+from mooring.capabilities.mix.worth import Worth, together, told
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Line, OperatorRecord, Verdict
@@ -331,14 +331,8 @@ def all_workloads(engine: Any, _: Any) -> Generator[None, None, Mapping[str, Any
         "workloads": in_order(rows),
         "nodes": nodes,
         "policies": [one.name for one in policy.policies],
-        "worth": _together(rows, policy.prices),
+        "worth": told(together(row.worth for row in rows if row.worth is not None), policy.prices),
     }
-
-
-def _together(rows: Iterable[WorkloadReport], prices: Prices) -> Mapping[str, Any]:
-    """`saved` is a month's, and None without prices."""
-    all_ = msgspec.to_builtins(together(row.worth for row in rows if row.worth is not None))
-    return {**all_, "saved": all_["saved"] if prices.known else None, "currency": prices.currency}
 
 
 def one_workload(engine: Any, name: str) -> Mapping[str, Any] | None:

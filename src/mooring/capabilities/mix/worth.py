@@ -81,7 +81,11 @@ def worth_of(health: Health, target: Target, prices: Prices, world: WorldRead) -
 
 def _saved(health: Health, prices: Prices, world: WorldRead) -> float:
     nodes = ((pod, world.node(pod.node)) for pod in health.pods if world.node_class(pod.node) is NodeClass.SPOT)
-    return _HOURS_A_MONTH * sum(prices.saved(pod.shape, node) for pod, node in nodes if node is not None)
+    return saved_a_month(((pod.shape, node) for pod, node in nodes if node is not None), prices)
+
+
+def saved_a_month(on_spot: Iterable[tuple[PodShape, Node]], prices: Prices) -> float:
+    return _HOURS_A_MONTH * sum(prices.saved(shape, node) for shape, node in on_spot)
 
 
 def together(found: Iterable[Worth]) -> Worth:
@@ -98,14 +102,23 @@ def figures(all_: Worth) -> Iterator[tuple[str, Mapping[str, str], float]]:
     yield "mooring_mix_saved_a_month", {}, all_.saved
 
 
+def told(all_: Worth, prices: Prices) -> Mapping[str, Any]:
+    """`saved` is a month's, and None without prices."""
+    saved = all_.saved if prices.known else None
+    return {**msgspec.to_builtins(all_), "saved": saved, "currency": prices.currency}
+
+
 def last_line(worth: Mapping[str, Any]) -> str:
     """What `mooring mix status` ends with."""
     share = 100 * worth["on_spot"] // max(1, worth["replicas"])
     broken, kept = worth["floors_broken"], worth["floors_kept"]
-    parts = [f"{share} % of replicas on spot"]
-    if worth["saved"] is not None:
-        sum_ = f"{worth['saved']:,.0f} {worth['currency']}".rstrip()
-        parts.append(f"about {sum_} a month less than all on-demand (prices from mix.prices)")
+    parts = [f"{share} % of replicas on spot", *saving(worth["saved"], worth["currency"])]
     parts.append(f"floors: {kept} kept, {broken} broken" if kept or broken else "no floor is asked for")
     parts += [f"{worth['relaxed']} relaxed"] if worth["relaxed"] else []
     return "; ".join(parts)
+
+
+def saving(saved: float | None, currency: str) -> Iterator[str]:
+    if saved is not None:
+        sum_ = f"{saved:,.0f} {currency}".rstrip()
+        yield f"about {sum_} a month less than all on-demand (prices from mix.prices)"

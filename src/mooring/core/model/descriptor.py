@@ -123,6 +123,8 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, tuple[str, tuple[str, ...]]] = NONE
     #: Notes by key → (metric, labels, value).
     figures: Callable[[Mapping[str, object]], Iterable[tuple[str, Mapping[str, str], float]]] = lambda _: ()
+    #: (notes by key, its settings) → what it is worth, in one line of the page; "": nothing to say.
+    worth: Callable[[Mapping[str, object], Any], str] | None = None
     #: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
     phrases: Mapping[str, tuple[str, str]] = NONE
     #: Operator → what ends it, where its kind alone does not tell: said of its own object, and to those behind it.

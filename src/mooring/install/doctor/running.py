@@ -223,12 +223,12 @@ def led_systems(told: object) -> list[Finding]:
     for one in told.get("systems", ()) if isinstance(told, dict) else ():
         what = f"{one['driver']} of {one['system']}"
         namespace, _, name = one["system"].partition("/")
-        if one["state"] == "answers" and one["leader"] != "nobody" and one["well"] == one["members"]:
+        if one["state"] == "answers" and one["leader"] != "nobody" and one["well"] == len(one["members"]):
             found.append(well("leaders", f"{what} answers: {one['leader']} leads, {one['well']} members are well"))
         elif one["state"] == "unseen" and one["driver"] in DRIVERS:
             found.append(skipped("leaders", f"{what} answers", "the running Mooring has not asked it yet"))
         else:
-            said = one["detail"] or f"{one['leader']} leads, {one['well']} of {one['members']} members are well"
+            said = one["detail"] or f"{one['leader']} leads, {one['well']} of {len(one['members'])} members are well"
             seen = said if one["driver"] in DRIVERS else f"no driver has that name; there are {', '.join(DRIVERS)}"
             fix = f"kubectl -n {namespace} get sts {name} -o jsonpath='{{.metadata.annotations}}'   (docs/leaders.md)"
             found.append(ill("leaders", "MO605", f"{what} answers, and all its members are well", seen, fix))

@@ -6,19 +6,24 @@ What is large is summed up here; the rest of a list is fetched page by page.
 """
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from mooring.capabilities.registry import descriptors
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.standing import standings
 from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Node
+from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import driver_of
 from mooring.core.model.reasons import State
+from mooring.core.world.leaders import LeaderViews
 from mooring.process.http import pagerows as rows
 from mooring.process.http.mapview import MapRow, MapRows, leaving
 from mooring.process.http.moves import Moves, pods_moving
@@ -42,6 +47,7 @@ DAY_S: Final = 86_400.0
 #: The trend: six hours in quarters of an hour.
 TREND_S: Final = 900.0
 TREND: Final = 24
+WORTH_S: Final = 10.0
 
 
 class FrameTable(msgspec.Struct):
@@ -70,6 +76,7 @@ class Framer:
         self._tick = 0
         self._begun = StartCounter()
         self._trend = Trend()
+        self._valued = -math.inf, ""
         self.moves = Moves()
         self._map: MapRows | None = None
         self._nodes = FrameTable()
@@ -152,9 +159,8 @@ class Framer:
             shown[node.name] = row_or_defect(lambda n=node: rows.node_row(replica.engine, n), node.name)  # type: ignore[misc]
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        self._nodes = FrameTable(
-            shown, len(news) + len(quiet), {**counts, "unplaced": on_map.unplaced, "quiet": len(quiet)}
-        )
+        sums = {**counts, "unplaced": on_map.unplaced, "quiet": len(quiet), "worth": self._worth(replica)}
+        self._nodes = FrameTable(shown, len(news) + len(quiet), sums)
         await asyncio.sleep(0)
         self.node_names = [n.name for n in news] + sorted(quiet, key=by_number)
         await asyncio.sleep(0)
@@ -163,6 +169,19 @@ class Framer:
         self.all_racks = loud + [r for r in racks if not r.glyphs]
         page = {r.id: r for r in self.all_racks[:PAGE]}
         self._racks = FrameTable(page, len(racks), {"quiet": len(racks) - len(loud)})
+
+    def _worth(self, replica: Replica) -> str:
+        """What the features say that they are worth; all their notes are read for it, so seldom."""
+        at, known = self._valued
+        if replica.shell.now() < at + WORTH_S:
+            return known
+        said = []
+        for one in descriptors():
+            if one.worth is not None:
+                notes = {key: note for (name, key), note in replica.engine.notes.items() if name == one.name}
+                said.append(one.worth(notes, replica.config.policy(one.policy)))
+        self._valued = replica.shell.now(), "; ".join(filter(None, said))
+        return self._valued[1]
 
 
 class StartCounter:
@@ -264,7 +283,7 @@ def _interrupted(tiles: Mapping[str, MapRow]) -> Interrupted:
 
 
 def all_stores(engine: Engine) -> list[Any]:
-    """Every store, the fullest first."""
+    """Every store, and every member of another system with leaders; the fullest first."""
     world = engine.world
     waiting: dict[str, list[str]] = {}
     reserved: Counter[str] = Counter()
@@ -285,8 +304,20 @@ def all_stores(engine: Engine) -> list[Any]:
                     f"{tc.key}/{store.id}",
                 )
                 found.append(made)
+    found += _members(engine)
     found.sort(key=_fullness)
     return found
+
+
+def _members(engine: Engine) -> Iterator[Any]:
+    views, world = engine.world.indexes.by_class.get(LeaderViews), engine.world
+    for key, look in sorted(views.kept() if isinstance(views, LeaderViews) else ()):
+        workload = world.workload(Kind.STATEFUL_SET, key)
+        for member in look.view.members if look.view is not None and driver_of(workload) else ():
+            yield row_or_defect(
+                lambda w=workload, m=member, lost=look.lost: rows.member_row(engine, w, m, lost),  # type: ignore[misc]
+                f"{key}/{member.pod}",
+            )
 
 
 def _stores(engine: Engine) -> FrameTable:

@@ -18,8 +18,9 @@ from mooring.core.engine.standing import state_of
 from mooring.core.engine.why.condition import Departures, of_node, rack_of
 from mooring.core.model import subjects
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.decision import OperatorRecord, Verdict
+from mooring.core.model.leaders import LeaderMember
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
@@ -68,6 +69,8 @@ class StoreRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reserved: int = 0
     waiting: tuple[str, ...] = ()
     evicting: bool = False
+    #: What `why` is asked about, where it is no store.
+    subject: str = ""
 
 
 class NodeRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -222,6 +225,32 @@ def store_row(
         reserved=reserved.get(target, 0),
         waiting=tuple(waiting.get(target, ())),
         evicting=bool(view is not None and view.evicting is not None and store.id in view.evicting),
+    )
+
+
+def member_row(engine: Engine, workload: Workload, member: LeaderMember, lost: str) -> StoreRow:
+    """A member of another system with leaders, among the stores: one of them may be away at a time."""
+    world, queue = engine.world, engine.queue
+    target, subject = f"leaders/{workload.key}", subjects.pod(f"{workload.namespace}/{member.pod}")
+    pod = world.pod(Key(workload.namespace, member.pod))
+    node, holder = world.node(pod.node) if pod is not None and pod.node else None, queue.holder(subject)
+    held = [
+        (f"op {op}", amount, "op") for op, amount in queue.holders(target) if holder is not None and op == holder.id
+    ]
+    held += [(fact.detail, fact.amount, "fact") for fact in queue.facts(target) if fact.subject == subject]
+    return StoreRow(
+        id=f"{workload.key}/{member.pod}",
+        cluster=str(workload.key),
+        pod=member.pod,
+        node=node.name if node is not None else "",
+        rack=rack_of(node) if node is not None else "",
+        state="unanswered" if lost else "Up" if member.is_well else member.detail or "not in sync",
+        leaders=member.leaders,
+        used=sum(amount for _, amount, _ in held),
+        limit=queue.limit(target),
+        used_by=tuple(held),
+        waiting=(holder.id,) if holder is not None and not queue.is_running(holder.id) else (),
+        subject=subject,
     )
 
 

@@ -148,6 +148,8 @@ ENVIRONMENT: Final = "MOORING_"
 NO_BLACKBOX: Final = "none"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
 WRITE_S: Final = 2.5
+#: The only key of a mapping that stands in a file of its own.
+FROM_FILE: Final = "from-file"
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -261,22 +263,35 @@ def _merge(values: dict[str, Any], new: Mapping[str, Any], sources: dict[str, st
 
 
 def _read(file: str) -> dict[str, Any]:
+    raw, value = _yaml(file, f"--config {file}")
+    if wrong := unknown_key(raw.decode(errors="replace"), file_shape(names(), _sections(value)), file):
+        raise ConfigError(wrong)
+    return {key: _with_tables(one, Path(file)) for key, one in value.items()}
+
+
+def _yaml(file: str | Path, shown: str) -> tuple[bytes, dict[str, Any]]:
     try:
         raw = Path(file).read_bytes()
     except OSError as error:
-        raise ConfigError(f"--config {file}: {error.strerror or error}; give a readable YAML or JSON file") from None
+        raise ConfigError(f"{shown}: {error.strerror or error}; give a readable YAML or JSON file") from None
     try:
         # The loader in C is quicker, but ends the process where brackets nest without end.
         value = unfolded(yaml.safe_load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
-    if value is None:
-        return {}
+        raise ConfigError(f"{shown}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict | None):
+        raise ConfigError(f"{shown}: must be a mapping of settings, this is a {type(value).__name__}")
+    return raw, value or {}
+
+
+def _with_tables(value: Any, file: Path) -> Any:
+    """In the place of a mapping `{from-file: PATH}` stands what that file holds, beside this one: a table of prices is
+    as long as a cloud's list of machines."""
     if not isinstance(value, dict):
-        raise ConfigError(f"--config {file}: must be a mapping of settings, this is a {type(value).__name__}")
-    if wrong := unknown_key(raw.decode(errors="replace"), file_shape(names(), _sections(value)), file):
-        raise ConfigError(wrong)
-    return value
+        return value
+    if value.keys() == {FROM_FILE}:
+        return _yaml(file.parent / str(value[FROM_FILE]), f"{file}: {FROM_FILE} {value[FROM_FILE]}")[1]
+    return {key: _with_tables(one, file) for key, one in value.items()}
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:

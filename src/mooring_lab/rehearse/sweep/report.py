@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.mix.worth import saving
 from mooring.core.model.exits import UserError
 from mooring.core.model.times import clock
 from mooring_lab.judge.lines import some
@@ -148,7 +149,25 @@ def _head(sweep: Sweep, todo: Sequence[Failure]) -> Iterator[str]:
     if alike:
         yield f"            {sum(counts.values())} failures, {len(todo)} events: {alike} are like one that is played"
     yield f"on          {sweep.source}, as of {sweep.taken_at}"
+    yield from _mix(sweep, counts["pool"])
     yield from (f"note        {words}" for words in sweep.remarks)
+
+
+def _mix(sweep: Sweep, pools: int) -> Iterator[str]:
+    """What mix saves, beside what it risks for that."""
+    if sweep.mix is None or not sweep.mix.on_spot:
+        return
+    share = f"{100 * sweep.mix.on_spot // sweep.mix.replicas} % of {some(sweep.mix.replicas, 'replica')}"
+    yield f"mix         {'; '.join([f'{share} that mix places on spot', *saving(sweep.mix.saved, sweep.mix.currency)])}"
+    risked = [one for one in sweep.broken if one.scope == "pool"]
+    events = some(pools, "event")
+    if not pools:
+        yield "  risks     not played: --events pool"
+    elif not risked:
+        yield f"  risks     nothing: no promise breaks without a spot pool ({events})"
+    else:
+        worst = min((b for one in risked for b in one.breaches), key=lambda b: (not b.to_the_end, -(b.seconds or 0.0)))
+        yield f"  risks     a promise breaks without a spot pool ({len(risked)} of {events}); worst: {worst.words}"
 
 
 def _weakest(sweep: Sweep, *, everything: bool) -> Iterator[str]:

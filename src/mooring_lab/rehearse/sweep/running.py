@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from mooring.core.model.times import clock
 from mooring_lab.rehearse.events.failures import Failure, longest_first
 from mooring_lab.rehearse.snapshot.schema import Snapshot
@@ -11,7 +13,7 @@ from mooring_lab.rehearse.sweep.advice import advised
 from mooring_lab.rehearse.sweep.forks import Failed, cores
 from mooring_lab.rehearse.sweep.page import Shown, SweepPage
 from mooring_lab.rehearse.sweep.remote import run_on_dask
-from mooring_lab.rehearse.sweep.sweep import Found, Sweep, SweepPlan, collect, run
+from mooring_lab.rehearse.sweep.sweep import Found, Sweep, SweepPlan, collect, mix_share, run
 
 _BAR: Final = 24
 _PAGE_EVERY_S: Final = 1.0
@@ -35,6 +37,7 @@ class Running:
         self._line = line
         self._page = page
         self._flags = flags
+        self._mix = mix_share(taken, plan.config)
         self._began = time.monotonic()
         self._results: list[tuple[Failure, Found | Failed]] = []
         self._shown_at = 0.0
@@ -78,7 +81,7 @@ class Running:
 
     def show(self, words: str) -> Sweep:
         """What is known so far. `words`: how it goes on; "" when it is over."""
-        found = collect(self._taken, self.todo, self._results)
+        found = msgspec.structs.replace(collect(self._taken, self.todo, self._results), mix=self._mix)
         if self._page is not None:
             self._shown_at = time.monotonic()
             self._page.show(Shown(found, words, self._flags))

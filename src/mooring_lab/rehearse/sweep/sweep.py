@@ -5,6 +5,13 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.mix.labels import AFFINITY
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.worth import saved_a_month
+from mooring.clients.wire.kube import project
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.kinds import Kind
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.kubelet import KubeletPace
@@ -60,6 +67,16 @@ class Weakness(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[str, ...] = ()
 
 
+class MixShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What mix has on spot in the snapshot, and what it saves; what it risks for that, the sweep shows."""
+
+    replicas: int
+    on_spot: int
+    #: A month; None: no prices are given.
+    saved: float | None = None
+    currency: str = ""
+
+
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     version: int = 1
@@ -76,6 +93,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     #: Could not be played: the event, and why.
     failed: tuple[tuple[str, str], ...] = ()
     weakest: tuple[Weakness, ...] = ()
+    #: None: mix places nothing there.
+    mix: MixShare | None = None
     #: Jobs and autoscalers of the snapshot.
     standing_still: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -131,6 +150,19 @@ def collect(snapshot: Snapshot, todo: Sequence[Failure], results: Sequence[tuple
         standing_still=snapshot.not_played,
         remarks=snapshot.remarks,
     )
+
+
+def mix_share(snapshot: Snapshot, config: Config) -> MixShare | None:
+    rules, prices = capacity_rules(config), config.policy(MixPolicy).prices
+    nodes = [project(Kind.NODE, obj) for obj in snapshot.of(Kind.NODE)]
+    spot = {one.name: one for one in nodes if isinstance(one, Node) and rules.class_of(one.labels) is NodeClass.SPOT}
+    pods = [project(Kind.POD, obj) for obj in snapshot.of(Kind.POD)]
+    placed = [one for one in pods if isinstance(one, Pod) and one.active and AFFINITY in one.labels]
+    on_spot = [(one.shape, spot[one.node]) for one in placed if one.node in spot]
+    saved = saved_a_month(on_spot, prices) if prices.known else None
+    if not placed:
+        return None
+    return MixShare(replicas=len(placed), on_spot=len(on_spot), saved=saved, currency=prices.currency)
 
 
 def weakest(found: Sequence[Found]) -> list[Weakness]:

@@ -179,7 +179,7 @@ const KINDS = /^(pod|node|machine|workload|operator|store|cluster)\//;
 // What `why` is asked about when a row is opened.
 export function subject(view, row) {
   if (view === "queue") return row.subject;
-  if (view === "stores") return `store/${row.id}`;
+  if (view === "stores") return row.subject ?? `store/${row.id}`;
   if (view === "nodes") return `node/${row.id}`;
   if (view === "racks") return `rack/${row.id}`;
   return KINDS.test(row.about ?? "") ? row.about : `operator/${row.op}`;

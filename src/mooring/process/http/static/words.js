@@ -13,7 +13,7 @@ export function nothing(name, page, hidden) {
   return {
     map: "No nodes are known yet.",
     queue: "No pending changes: nothing for you to do.",
-    stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
+    stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet; nor another system with leaders.",
     nodes: "No nodes are known yet.",
     racks: "No racks: no machine registry, and no node carries a rack or a zone.",
     timeline: "No changes since this Mooring started.",
@@ -31,7 +31,7 @@ export function summary(name, table, view, classes = {}) {
     const s = table.sums;
     const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
     const news = signs({ ...s, leaving: 0 }, n);
-    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)}${unknown} │ ~ leaving ${n(s.leaving)} │ unplaced ${n(s.unplaced)} pods${news.length ? ` │ ${news.join("\u2002")}` : ""}`;
+    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)}${unknown} │ ~ leaving ${n(s.leaving)} │ unplaced ${n(s.unplaced)} pods${news.length ? ` │ ${news.join("\u2002")}` : ""}${s.worth ? ` │ ${s.worth}` : ""}`;
   }
   if (name === "stores") {
     const lost = Object.keys(table.sums.lost ?? {});
