@@ -1,7 +1,6 @@
 """Installing on the real control plane: manifests applied, rights exactly those, doctor green, nothing left behind."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mooring import __version__ as version
 from mooring.capabilities.registry import names
 from mooring.clients.kube import HttpKubeApi, load
+from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring.install.doctor.cluster import rights as doctors_rights
@@ -29,6 +29,7 @@ from mooring_lab.control.cluster import Lab
 from mooring_lab.control.errors import LabError
 from mooring_lab.control.loopback import free_ports
 from mooring_lab.demo.onlab.rig import PATIENT_S
+from tests.e2e.definitions import define
 from tests.e2e.waiting import eventually, until
 from tests.process.page.chromium import Chromium, NoBrowser
 
@@ -65,8 +66,7 @@ def switches(names) -> str:
 def namespace(lab: Lab) -> Iterator[str]:
     """A namespace for one installation; cluster-wide objects of ours are removed afterwards."""
     name = f"mooring-{os.getpid()}-{time.monotonic_ns() % 100_000}"
-    with contextlib.suppress(LabError):
-        lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
+    define(lab, Kind.TIDB_CLUSTER)
     yield name
     for kind in ("clusterrole", "clusterrolebinding", "priorityclass"):
         lab.kubectl("delete", kind, "mooring", "--ignore-not-found")
@@ -75,18 +75,6 @@ def namespace(lab: Lab) -> Iterator[str]:
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     lab.kubectl("delete", policies, "mooring-own-account", "--ignore-not-found")
     lab.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
-
-
-def crd() -> dict:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
-    names = {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "tidbclusters.pingcap.com"},
-        "spec": {"group": "pingcap.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
 
 
 def install(lab: Lab, namespace: str, features) -> None:

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from mooring.core.model.kinds import Kind
 from mooring_lab.control.servers import SILENT
+from tests.e2e.definitions import define
 from tests.e2e.looking import get
 from tests.e2e.observer import Observer
 from tests.e2e.test_mix_rebalance import CAPACITY, CUSTOM, ENABLED, MODE, SETTINGS, Environment
@@ -17,24 +19,6 @@ pytestmark = pytest.mark.e2e
 KARPENTER, EKS = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"
 HASH = "rollouts-pod-template-hash"
 SPOT = {ENABLED: "true", MODE: "all-in-spot"}
-ROLLOUTS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "rollouts.argoproj.io"},
-    "spec": {
-        "group": "argoproj.io",
-        "scope": "Namespaced",
-        "names": {"kind": "Rollout", "plural": "rollouts"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture
@@ -196,8 +180,7 @@ def test_a_node_group_of_eks_beside_karpenter(environment):
 def test_a_rollout_of_argo_gets_its_split_by_its_replica_set(environment):
     """M3, M5, M8: its ReplicaSet carries Argo's own hash; a notice replaces its pods before they go."""
     lab, namespace = environment.lab, environment.namespace
-    lab.kubectl("apply", "-f", "-", input=json.dumps(ROLLOUTS))
-    lab.kubectl("wait", "--for=condition=Established", "crd/rollouts.argoproj.io", "--timeout=60s")
+    define(lab, Kind.ROLLOUT)
     try:
         start(environment)
         spec = json.loads(environment.manifest("web", 4, {}, start_s=3))["spec"]

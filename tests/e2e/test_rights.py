@@ -9,39 +9,22 @@ import pytest
 import yaml
 from aiohttp import web
 
+from mooring.core.model.kinds import Kind
 from mooring.core.model.leaders import LEADERS, LEADERS_ENDPOINT
 from mooring.core.model.marks import HANDOFF
 from mooring.process.admission.certificates import advance
 from mooring.process.admission.configurations import WebhookAddress, configurations
 from mooring_lab.control.errors import LabError
 from mooring_lab.control.loopback import free_ports
+from tests.e2e.definitions import define
 from tests.e2e.home_environment import TOLERATION
 from tests.e2e.rights_environment import Installation, granted
-from tests.e2e.spine_environment import CRD, Environment
+from tests.e2e.spine_environment import Environment
 from tests.e2e.test_fleet import Environment as Registry
 
 pytestmark = pytest.mark.e2e
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
-#: Karpenter's kind, as far as it has to be there to be watched.
-NODE_CLAIMS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodeclaims.karpenter.sh"},
-    "spec": {
-        "group": "karpenter.sh",
-        "scope": "Cluster",
-        "names": {"plural": "nodeclaims", "singular": "nodeclaim", "kind": "NodeClaim", "listKind": "NodeClaimList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 class HookSystem:
@@ -72,10 +55,7 @@ class HookSystem:
 
 @pytest.fixture
 async def installation(lab, tmp_path, request):
-    crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **CRD}
-    lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(crd))
-    lab.kubectl("apply", "-f", "-", input=json.dumps(NODE_CLAIMS))
-    lab.kubectl("wait", "--for=condition=Established", f"crd/{NODE_CLAIMS['metadata']['name']}", "--timeout=60s")
+    define(lab, Kind.TIDB_CLUSTER, Kind.NODE_CLAIM, Kind.ROLLOUT, Kind.CLONE_SET)
     async with Installation(lab, tmp_path, request.param) as made:
         yield made
 

@@ -17,9 +17,9 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, read_mark, write_marks
 from mooring_lab.control.cluster import Lab
+from tests.e2e.definitions import define
 from tests.e2e.home_environment import Process
 from tests.e2e.spine_environment import Environment
-from tests.e2e.test_install import crd
 from tests.e2e.waiting import eventually, stands, until
 
 pytestmark = pytest.mark.e2e
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def running(lab: Lab, tmp_path: Path) -> Iterator[Process]:
-    lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
+    define(lab, Kind.TIDB_CLUSTER)
     process = Process(lab, tmp_path / "log")
     yield process
     process.stop()
