@@ -110,7 +110,7 @@ async def test_balance(installation):
 @only("handoff")
 async def test_handoff(installation, tmp_path):
     """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about; and a member of a
-    system with leaders, behind a hook (L1)."""
+    system with leaders, behind a hook (L1). What begins in a PD that outlives its TidbCluster is noted (E5)."""
     lab = installation.lab
     system, led = HookSystem(), lab.namespace("led")
     await system.open()
@@ -127,6 +127,8 @@ async def test_handoff(installation, tmp_path):
     async with Environment(lab, tmp_path / "environment", pd_pods=3) as environment:
         await installation.start("--pd", f"{environment.namespace}/demo={environment.pd_url}")
         tikv, pd = await environment.uid("demo-tikv-0"), await environment.uid("demo-pd-1")
+        addresses = json.dumps({"spec": {"pdAddresses": [environment.pd_url]}})
+        lab.kubectl("patch", "tc", "demo", "--type=merge", "-p", addresses, "-n", environment.namespace)
         lab.kubectl("annotate", "pod", "demo-tikv-0", "tidb.pingcap.com/restart=", "-n", environment.namespace)
         lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader=huh", "-n", environment.namespace)
         await installation.until(installation.told)
