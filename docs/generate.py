@@ -161,7 +161,7 @@ def demo_acts() -> dict[str, list[str]]:
 
 
 #: Of each kind, what is named; a search for the id finds the others.
-MOST_FILES = 4
+MOST_FILES = 2
 
 
 def file_of(path: str) -> str:
@@ -174,7 +174,7 @@ def promises_page() -> str:
 
 {WRITTEN}
 
-Tests name the ids that they show, and so do the demo's checks: `grep -rwl E7 tests` lists all. "Sandbox" needs nothing but Python (`make test`); "real" is a real Kubernetes
+Tests name the ids that they show, and so do the demo's checks: `grep -rwl E7 tests` lists those that "+N" counts. "Sandbox" needs nothing but Python (`make test`); "real" is a real Kubernetes
 control plane, PD or sabakan (`make e2e`).
 
 """
@@ -188,7 +188,7 @@ control plane, PD or sabakan (`make e2e`).
                 files = sorted(shown[name][where])
                 none = PURE.get(name, "no test names it yet") if where == "real" else "no test names it yet"
                 listed = ", ".join(f"[{file_of(path)}](../{path})" for path in files[:MOST_FILES])
-                more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+                more = f" +{len(files) - MOST_FILES}" if len(files) > MOST_FILES else ""
                 text += f"{label}: {listed or none}{more}.\n"
             text += f"Demo: {', '.join(f'`{act}`' for act in acts[name])}.\n" if name in acts else ""
             text += "\n"

@@ -8,7 +8,9 @@ const FADES_MS = 1400;
 const MANY = 30;
 // Above so many moves of pods at a time, those between the same two racks are one line with their number.
 const BUNDLED = 8;
-const FEWEST = 3;
+const FEWEST = 2;
+// Of a rack's box, the strip above its tiles, where its name stands: lines of bundles run there and between the boxes.
+const STRIP = 15;
 
 // Moves of pods by the racks they leave and reach: [those drawn one by one, the bundles]. `rackOf(node)`: "" for none.
 export function bundled(all, rackOf) {
@@ -17,7 +19,7 @@ export function bundled(all, rackOf) {
   if (pods.length <= BUNDLED) return [all, []];
   for (const move of all) {
     const from = rackOf(move.row[2]), to = rackOf(move.row[3]);
-    if (!pods.includes(move) || !from || !to || from === to) { single.push(move); continue; }
+    if (!pods.includes(move) || !from || !to) { single.push(move); continue; }
     const key = `${from}\n${to}`;
     between.set(key, [...(between.get(key) ?? []), move]);
   }
@@ -63,9 +65,22 @@ export function drawArrows(g, map, now) {
   g.globalAlpha = 1;
 }
 
+// Where a bundle begins and ends: above or below the middle of its nodes, so that no line crosses a tile or its name.
+function ends(map, { from, to, moves }) {
+  const a = map.boxOf(from), b = map.boxOf(to);
+  const middle = (side) => {
+    const found = moves.map((move) => map.rect(move.row[side])).filter(Boolean);
+    return found.reduce((sum, r) => sum + r.x + r.w / 2, 0) / found.length;
+  };
+  if (!a || !b) return [null, null, 0.5];
+  const down = b.y > a.y + a.h / 2, up = b.y + b.h / 2 < a.y;
+  const point = (x, y) => ({ x, y, w: 0, h: 0, flat: true });
+  return [point(middle(2), down ? a.y + a.h + 2 : a.y + STRIP), point(middle(3), up ? b.y + b.h + 2 : b.y + STRIP), down ? 0.35 : up ? 0.65 : 0.5];
+}
+
 // One line from rack to rack, as thick as there are moves, with their number; the pods themselves are ringed where they stand.
 function drawBundle(g, map, { from, to, moves }, now) {
-  const { colours: c, still } = map, a = map.boxOf(from), b = map.boxOf(to);
+  const { colours: c, still } = map, [a, b, share] = ends(map, { from, to, moves });
   if (!a || !b) return;
   const [, name, node, target, , , came] = moves[0].row;
   const kind = classOf(map, node, name) ?? classOf(map, target, came) ?? "on-demand";
@@ -78,7 +93,7 @@ function drawBundle(g, map, { from, to, moves }, now) {
   const since = Math.min(...moves.map((move) => move.since ?? now));
   const turn = ((now - since) % TURN_MS) / TURN_MS;
   if (!ended && !still) travel(g, a, b, look, [turn, (turn + 0.5) % 1], false);
-  const words = `${moves.length} pods`, x = (p.x0 + 3 * p.cx0 + 3 * p.cx1 + p.x1) / 8, y = (p.y0 + 3 * p.cy0 + 3 * p.cy1 + p.y1) / 8;
+  const words = `${moves.length} pods`, x = on(p, share, "x"), y = on(p, share, "y");
   g.globalAlpha = alpha;
   g.font = `600 12px ${c.font}`;
   const room = g.measureText(words).width + 12;
@@ -93,6 +108,12 @@ function drawBundle(g, map, { from, to, moves }, now) {
   g.textAlign = "center";
   g.fillText(words, x, y + 4.2);
   g.textAlign = "left";
+}
+
+// A point of a curve.
+function on(p, t, axis) {
+  const u = 1 - t;
+  return u * u * u * p[`${axis}0`] + 3 * u * u * t * p[`c${axis}0`] + 3 * u * t * t * p[`c${axis}1`] + t * t * t * p[`${axis}1`];
 }
 
 function classOf(map, id, pod) {
@@ -121,7 +142,7 @@ function path(a, b) {
   const x0 = way > 0 ? a.x + a.w - inset(a) : a.x + inset(a), y0 = a.y + a.h / 2;
   const x1 = way > 0 ? b.x + inset(b) : b.x + b.w - inset(b), y1 = b.y + b.h / 2;
   const far = Math.max(30, Math.min(190, Math.abs(x1 - x0) * 0.4));
-  const lift = Math.max(0, 44 - Math.abs(y1 - y0) * 0.7) * Math.min(1, Math.abs(x1 - x0) / 240);
+  const lift = a.flat ? 0 : Math.max(0, 44 - Math.abs(y1 - y0) * 0.7) * Math.min(1, Math.abs(x1 - x0) / 240);
   return { x0, y0, x1, y1, cx0: x0 + way * far, cy0: y0 - lift, cx1: x1 - way * far, cy1: y1 - lift, way };
 }
 
@@ -148,10 +169,9 @@ function line(g, a, b, { line: colour, alpha, many, still, ended, dashed, c }, w
 function travel(g, a, b, { fill, line: edge, alpha, many, c }, turns, small) {
   const p = path(a, b);
   for (const turn of turns) {
-    const t = turn * turn * (3 - 2 * turn), u = 1 - t;
-    const at = (k0, k1, k2, k3) => u * u * u * k0 + 3 * u * u * t * k1 + 3 * u * t * t * k2 + t * t * t * k3;
+    const t = turn * turn * (3 - 2 * turn);
     const w = small ? 7 : many ? 9 : 17, h = small ? 7 : many ? 7 : 11;
-    const x = at(p.x0, p.cx0, p.cx1, p.x1) - w / 2, y = at(p.y0, p.cy0, p.cy1, p.y1) - h / 2;
+    const x = on(p, t, "x") - w / 2, y = on(p, t, "y") - h / 2;
     g.globalAlpha = alpha * Math.min(1, 6 * Math.min(turn, 1 - turn) + 0.2);
     if (many) { g.fillStyle = fill; g.fillRect(x, y, w, h); continue; }
     g.beginPath();

@@ -19,7 +19,7 @@ const page = {
   trouble: "", recording: null, ended: false, past: false, file: "", open: new Set(), said: { at: -SPEAK_EVERY_MS, words: "" },
 };
 // As of then: the server may know why, unless what is shown is a file of this browser.
-const why = new Why($("why"), () => shownTime(), () => (page.recording instanceof Recording ? 0 : page.shown.asOf), () => page.paused, address);
+const why = new Why($("why"), () => shownTime(), () => (page.recording instanceof Recording ? 0 : page.shown.asOf), () => page.paused, (about) => { address(about); light(about); });
 const map = new MapView($("map"), (about, from) => why.open(about, null, from));
 const scrubber = new Scrubber($("scrub"), onPastFrame, isLive);
 const tables = {};
@@ -61,6 +61,13 @@ function shownTime() { return page.past || page.recording ? clock(page.shown.asO
 
 copyButton(() => $("needs-do").textContent, $("needs-copy"));
 $("home").addEventListener("click", (event) => { event.preventDefault(); go("all"); });
+
+// What `why` is open about, where it is to be seen.
+function light(about) {
+  for (const name of LISTS) tables[name].lit = (row) => about !== "" && !row.list && subject(name, row) === about;
+  map.light(about);
+  schedule();
+}
 
 let drawing = false;
 function schedule() {

@@ -22,6 +22,7 @@ export class MapView {
     this.fading = new Map(); // moves that have ended: they fade
     this.view = { k: 1, x: 0, y: 0 };
     this.selected = "";
+    this.lit = ""; // the node that `why` is open about
     this.hovered = "";
     this.filter = "";
     this.now = 0;
@@ -370,7 +371,7 @@ export class MapView {
     const easing = [...this.gauges.values()].filter((gauge) => now - gauge.at < EASE_MS + 50 && !this.still);
     this._draw([...new Set(easing.map((gauge) => gauge.node))]);
     drawArrows(g, this, now);
-    for (const [id, loud] of [[this.hovered, false], [this.selected, document.activeElement === this.stage]]) {
+    for (const [id, loud] of [[this.hovered, false], [this.selected, document.activeElement === this.stage], [this.lit, true]]) {
       const r = id && this.rect(id);
       if (!r || (!loud && id !== this.hovered)) continue;
       g.strokeStyle = this.colours.good;
@@ -468,6 +469,14 @@ export class MapView {
       if (r.y < 0 || r.y + r.h > this.height) this.pan(0, this.height / 2 - r.y - r.h / 2);
     }
     this._say();
+    this._later();
+  }
+
+  // The node of what `why` is open about: itself, or where that pod or store is.
+  light(about) {
+    const [kind, ...rest] = about.split("/"), name = rest.join("/");
+    const on = (n) => (kind === "pod" ? n.names.includes(name) : kind === "store" && n.stores.some((store) => store[0] === name));
+    this.lit = kind === "node" ? name : about ? [...this.nodes.values()].find(on)?.id ?? "" : "";
     this._later();
   }
 

@@ -14,6 +14,7 @@ export class Table {
     this.source = { count: 0, at: () => undefined, peek: () => undefined, find: () => -1, empty: "" };
     this.focused = 0;
     this.focusedId = undefined;
+    this.lit = () => false; // which row stands out
     this.pool = [];
     this.row = 26;
     this.root = make("div", `table t-${name}`);
@@ -133,6 +134,7 @@ export class Table {
     element.setAttribute("aria-label", row ? "" : "asked for");
     if (row) element.removeAttribute("aria-label");
     element.dataset.state = row?.state ?? "";
+    element.classList.toggle("lit", Boolean(row) && this.lit(row));
     this.columns.forEach((column, k) => {
       const cell = element.children[k];
       try {

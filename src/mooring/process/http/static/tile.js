@@ -161,8 +161,24 @@ function chips(g, n, x, y, plan, c) {
   if (named) { g.font = `500 ${h >= 30 ? 13.5 : h >= 25 ? 12.5 : h >= 21 ? 11.5 : h >= 15 ? 10.5 : 9}px ${c.font}`; g.textAlign = "left"; }
   for (let k = 0; k < n.cells.length; k++) {
     const at = chipAt(plan, k);
-    chip(g, cell(n.cells[k]), x + at.x, y + at.y, w, h, c, named ? n.names[k] : "", n.state === "silent");
+    const pod = cell(n.cells[k]);
+    chip(g, pod, x + at.x, y + at.y, w, h, c, named ? n.names[k] : "", n.state === "silent");
+    if (away(n, pod) && w > 6) corner(g, x + at.x + w, y + at.y, Math.min(7, h / 2), c);
   }
+}
+
+// It belongs on a node of the other class, and is here since there is, or was, no room.
+function away(n, pod) {
+  return (pod.cls === "spot" && n.cls === "on-demand") || (pod.cls === "on-demand" && n.cls === "spot");
+}
+
+function corner(g, x, y, s, c) {
+  g.fillStyle = c.ink;
+  g.beginPath();
+  g.moveTo(x - s, y);
+  g.lineTo(x, y);
+  g.lineTo(x, y + s);
+  g.fill();
 }
 
 function chip(g, pod, x, y, w, h, c, name, faded) {
@@ -300,6 +316,8 @@ export function described(n, now) {
   if (n.state !== "ok" && !serves(n)) parts.push(n.state === "leaving" ? "empty, awaiting removal" : "empty");
   if (n.until) parts.push(`${left(n.until, now)} left`);
   parts.push(`${n.cells.length} ${n.cells.length === 1 ? "pod" : "pods"}`);
+  const strays = n.cells.split("").filter((letter) => away(n, cell(letter))).length;
+  if (strays) parts.push(`${strays} away from ${strays === 1 ? "its" : "their"} class`);
   if (n.full >= 0) parts.push(`${n.full} percent requested`);
   for (const [, pod, leaders, state] of n.stores) parts.push(`${pod} ${leaders} leaders${state === "Up" ? "" : `, ${state}`}`);
   return parts.join(", ");
