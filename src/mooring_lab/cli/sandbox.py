@@ -16,23 +16,36 @@ from cyclopts import App, Parameter
 from mooring.cli.output import Format, Output, Whole, note, print_data
 from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
+from mooring.install.scheduler import PROFILE, URL
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.clock import Timeline, WallDriver
 from mooring_lab.cluster.cluster import Cluster
 from mooring_lab.cluster.http.facade import Facade
 from mooring_lab.cluster.pd import SandboxPd
 from mooring_lab.cluster.pd.http import pd_app
+from mooring_lab.cluster.scheduler.extenders import Extender, over_http
+from mooring_lab.cluster.scheduler.selection import Profile
 
 DEMO = ("tidb", "demo")
+#: What a newcomer types beside `mooring run`, feature by feature.
+TRIES = (
+    "kubectl -n tidb annotate pod demo-tikv-0 tidb.pingcap.com/restart=''",
+    "mooring handoff status",
+    "kubectl -n tidb delete pod demo-tidb-0",
+    "mooring home status",
+    "kubectl -n tidb annotate tc demo mooring.dev/balance=true",
+    """kubectl -n tidb patch tc demo --type merge -p '{"spec":{"tikv":{"replicas":4}}}'""",
+    "mooring balance status",
+)
 
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The embedded cluster on its own, behind the API that kubectl speaks.
 
 
 def standalone(
-    nodes: int, spot: int, now: float, speed: float, port: int, *, tidb: bool
+    nodes: int, spot: int, now: float, speed: float, port: int, *, tidb: bool, extender: str = URL
 ) -> tuple[Facade, SandboxPd | None]:
-    """Not serving yet. `tidb`: with a TidbCluster tidb/demo and its PD."""
+    """Not serving yet. `tidb`: with a TidbCluster tidb/demo, its PD, and a scheduler for it that asks `extender`."""
     timeline = Timeline(now)
     cluster = Cluster(seed=1, timeline=timeline, log=False)
     for number in range(nodes):
@@ -41,6 +54,9 @@ def standalone(
         cluster.add_node(f"s{number + 1}", capacity="spot", zone="a")
     cluster.store.create(Kind.NAMESPACE, {"metadata": {"name": Config().namespace}})
     if tidb:
+        verbs = {verb: over_http(f"{extender}/{verb}") for verb in ("filter", "prioritize", "preempt")}
+        asks = Extender("mooring", **verbs, node_cache_capable=True, ignorable=True, weight=10)
+        cluster.scheduler.set_profile(Profile(PROFILE, 100, (asks,)))
         cluster.tidb_cluster("tidb", "demo", tidb=3, tikv=3, pd=0, with_pd=True)
         cluster.pd[DEMO].load(regions=90, when_stores=3)
         # A PD that has just started proves nothing for a minute.
@@ -76,6 +92,7 @@ def up(
     nodes: Annotated[Whole, Parameter(help="On-demand nodes, two to a rack.")] = 3,
     spot: Annotated[Whole, Parameter(help="Spot nodes.")] = 0,
     tidb: Annotated[bool, Parameter(help="With a TidbCluster tidb/demo: three TiKV, three TiDB and its PD.")] = False,
+    extender: Annotated[str, Parameter(help="With --tidb: where the scheduler of its members asks home.")] = URL,
     speed: Annotated[float, Parameter(help="Virtual seconds per second.")] = 1.0,
     port: Annotated[Whole, Parameter(help="Where the API server answers; 0: any free port.")] = 0,
     file: Annotated[
@@ -100,20 +117,22 @@ def up(
     if not path.parent.is_dir():
         raise UserError(f"--kubeconfig-file {path}: must be a file in a directory that exists")
     try:
-        asyncio.run(_up(nodes, spot, speed, port, path, output, tidb=tidb))
+        asyncio.run(_up(nodes, spot, speed, port, path, output, tidb=tidb, extender=extender))
     finally:
         path.unlink(missing_ok=True)
     note("stopped; leftovers: none")
 
 
-async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output: Format, *, tidb: bool) -> None:
+async def _up(
+    nodes: int, spot: int, speed: float, port: int, path: Path, output: Format, *, tidb: bool, extender: str
+) -> None:
     from mooring_lab.cli.sandbox import standalone
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    facade, pd = standalone(nodes, spot, time.time(), speed, port, tidb=tidb)
+    facade, pd = standalone(nodes, spot, time.time(), speed, port, tidb=tidb, extender=extender)
     try:
         await facade.__aenter__()
     except OSError as error:
@@ -129,8 +148,9 @@ async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output
             note(f"sandbox cluster of {nodes + spot} nodes at {facade.url}, {speed:g} times as fast as the clock")
             note("kubectl get nodes")
             if url:
-                note(f"mooring run --features handoff=true,balance=true --pd {'/'.join(DEMO)}={url}")
-                note("kubectl -n tidb annotate pod demo-tikv-0 tidb.pingcap.com/restart=''")
+                note(f"mooring run --features handoff=true,home=true,balance=true --pd {'/'.join(DEMO)}={url}")
+                for try_ in TRIES:
+                    note(try_)
             else:
                 note("mooring run --features mix=true --webhook-url https://127.0.0.1:9443")
             note("Ctrl-C ends it; the kubeconfig file goes with it.")
