@@ -47,6 +47,7 @@ PROMISES = {
     "F12": "The registry is sabakan, NetBox, or a plain list of machines in a file, at a URL or in the settings.",
     "F13": "What is stored is written out whole, also while the registry is silent, and handed on by a command or a ConfigMap each time it changes, with retries.",
     "F14": "A control plane that flaps is replaced with back-off, and a new template goes after a due repair.",
+    "F15": "Nodes are maintained, and machines that the registry calls unhealthy repaired, by a command within limits; one that does not come back keeps its place.",
     "E1": "An annotated TiKV pod is deleted only after its leaders have left, and they may return when the new pod is ready.",
     "E2": "`evict-leader` keeps leaders off a store for as long as the annotation is there.",
     "E3": "What is begun is recorded on the TidbCluster first, and an eviction of another client is never removed.",

@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class Mooring:
-    def __init__(self, lab, namespace, config, url_port):
+    def __init__(self, lab, namespace, config, url_port, features="mix=true"):
         self.http, self.extender = free_ports(2)
         self.log = (lab.dir / "logs" / f"mooring-mix-{self.http}.log").open("ab")
         command = [
@@ -50,7 +50,7 @@ class Mooring:
             "--kubeconfig",
             str(lab.kubeconfig),
             "--features",
-            "mix=true",
+            features,
         ]
         command += ["--config", str(config), "--namespace", namespace]
         command += ["--listen-http", f"127.0.0.1:{self.http}", "--listen-extender", f"127.0.0.1:{self.extender}"]
@@ -104,8 +104,8 @@ class Environment:
         self.answer = ""
         self.seen, self.tenants = {}, []
 
-    def start(self):
-        self.mooring = Mooring(self.lab, self.own, self.config, self.port)
+    def start(self, features="mix=true"):
+        self.mooring = Mooring(self.lab, self.own, self.config, self.port, features)
         until(self.mooring.deciding, "deciding", tell=self.scenario)
         until(self._asked, "the API server asks us", tell=self.scenario)
 

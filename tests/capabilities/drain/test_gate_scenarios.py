@@ -6,6 +6,7 @@ import contextlib
 import msgspec
 import pytest
 
+from mooring.capabilities.drain.descriptor import figures
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy, ReplaceFirst
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.clients.ports import ThrottledError
@@ -358,6 +359,8 @@ def test_a_tikv_pod_with_leaders_is_kept_beyond_max_hold():
         with pytest.raises(AssertionError, match="are left after"):
             await drain.run(limit_s=300.0)
         assert "kept" in drain.refusals[-1][1] and "leaders" in drain.refusals[-1][1]
+        notes = {key: note for (name, key), note in rig.leader().engine.notes.items() if name == "drain"}
+        assert ("mooring_evictions_held_long", {}, 1.0) in list(figures(notes))
         assert not rig.cluster.pd["tidb", "demo"].interruptions
 
     play(scenario, max_hold_s=60.0, keep=("tidb",))
