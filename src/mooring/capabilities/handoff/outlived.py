@@ -195,7 +195,7 @@ def _unknown_pd(pod: Key, note: Note) -> Verdict:
         State.WAITING,
         Reason.CLUSTER_GONE,
         detail,
-        f"pd-ctl scheduler remove evict-leader-scheduler-{note.store_id}, where PD lists it",
+        f"where PD lists it: pd-ctl scheduler remove evict-leader-scheduler-{note.store_id}",
     )
 
 
