@@ -79,8 +79,11 @@ class Environment:
             self.addresses[found["spec"]["serial"]] = found["spec"]["ipv4"][0]
         for serial in self.addresses:
             await self.state(serial, "healthy")
+        self.add_nodes(*self.addresses.values())
+
+    def add_nodes(self, *addresses):
         with self.lab.api() as api:
-            for address in self.addresses.values():
+            for address in addresses:
                 api.ask("POST", "api/v1/nodes", servers.node(address, {"for": self.own}, "8", "32Gi"))
 
     async def _serve_sandbox(self):
@@ -125,8 +128,9 @@ class Environment:
         (self.directory / f"{name}.yml").write_text(text)
         await self.fleet(f"set-{name}", str(self.directory / f"{name}.yml"))
 
-    async def run(self):
-        (self.directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS))
+    async def run(self, **fleet):
+        settings = {**SETTINGS, "fleet": {**SETTINGS["fleet"], **fleet}}
+        (self.directory / "mooring.yaml").write_text(yaml.safe_dump(settings))
         http, extender, webhook = free_ports(3)
         argv = [
             *(sys.executable, "-m", "mooring", "run", "--kubeconfig", str(self.lab.kubeconfig)),
@@ -267,6 +271,47 @@ async def test_a_machines_life_is_followed(environment, real_sabakan):
     actions = [e["action"] for e in json.loads(await environment.fleet("history", "-o", "json"))]
     assert actions[0] == "generate"
     assert {"increase-workers", "remove-non-existent"} <= set(actions)
+
+
+async def test_a_list_of_machines_is_followed_and_handed_on(environment):
+    """F12, F13: without a registry: the list is set, cluster.yml is in a ConfigMap; set again without one of them, that
+    one is in neither."""
+    machines = {f"10.99.0.{n}": {"serial": f"m{n}", "role": "cs", "rack": n % 3} for n in range(1, 7)}
+    environment.add_nodes(*machines)
+    where = environment.directory / "machines.yml"
+
+    async def listed():
+        rows = [{"address": address, **row} for address, row in machines.items()]
+        where.write_text(yaml.safe_dump({"machines": rows}))
+        await environment.fleet("set", "machines", str(where))
+
+    await environment._set("template", yaml.safe_dump(TEMPLATE))
+    await environment.constrain(1, 3)
+    await listed()
+    await environment.fleet("enable")
+    await environment.run(export={"to": "configmap/handed-on/cluster.yml"})
+
+    async def handed_on():
+        found = (await environment.get("configmaps", "-n", environment.own))["items"]
+        told = [one["data"]["cluster.yml"] for one in found if one["metadata"]["name"] == "handed-on"]
+        return {n["address"]: n["control_plane"] for n in yaml.safe_load(told[0])["nodes"]} if told else {}
+
+    async def first():
+        return len(await handed_on()) == 4
+
+    await environment.until(first)
+    before = await handed_on()
+    assert before == await environment.members() and sum(before.values()) == 1
+    gone = next(address for address, plane in before.items() if not plane)
+    del machines[gone]
+    await listed()
+
+    async def out():
+        now = await handed_on()
+        return gone not in now and len(now) == 4
+
+    await environment.until(out)
+    assert await handed_on() == await environment.members()
 
 
 GUARDED = "node-restriction.kubernetes.io/pci"
