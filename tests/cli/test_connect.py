@@ -24,7 +24,7 @@ CLUSTER = [
     ("balance", "release", "tidb/demo"),
     ("home", "scheduler-config"),
     ("fleet", "status"),
-    ("rehearse", "snapshot", "-f", "{tmp}/s.json"),
+    ("rehearse", "snapshot", "--to", "{tmp}/s.json"),
     ("queue",),
     ("why", "node/n1"),
 ]

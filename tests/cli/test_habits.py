@@ -116,6 +116,12 @@ def test_a_namespace_that_there_is_not_is_said(ask, words):
     assert ask(*words, "-n", "shop").returncode == 0
 
 
+def test_minus_n_is_not_where_mooring_runs():
+    """`mooring cleanup -n tidb` would look for Mooring in tidb, find none that leads, and undo what one has begun."""
+    done = mooring("cleanup", "-n", "tidb", "--dry-run")
+    assert done.returncode == 2 and "where Mooring runs is --mooring-namespace" in done.stderr
+
+
 def test_one_namespace_and_all_of_them_is_a_mistake(ask):
     assert ask("queue", "-A").stdout == ask("queue").stdout
     assert ask("queue", "-n", "tidb", "-A").returncode == 2

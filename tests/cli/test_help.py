@@ -86,6 +86,9 @@ def test_every_flag_is_described(path):
 def test_the_way_to_a_cluster_is_the_same_everywhere(path):
     """Whatever takes one of --kubeconfig, --context and --mooring-namespace takes all of them; -n is the object's."""
     names = {name for one in LEAVES[path].assemble_argument_collection(parse_docstring=True) for name in one.names}
+    for one in LEAVES[path].assemble_argument_collection(parse_docstring=True):
+        assert not {"-n", "--mooring-namespace"} <= set(one.names), "-n is the namespace of an object"
+        assert "-f" not in one.names or "write" not in one.parameter.help, "-f is a file to read"
     if names & {"--kubeconfig", "--context"}:
         assert {"--kubeconfig", "--context"} <= names
         assert {"--mooring-namespace", "-n"} & names

@@ -15,7 +15,7 @@ def mooring(*args: str) -> program.Done:
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rehearse") / "demo.json"
-    done = mooring("snapshot", "-f", str(path), "--demo")
+    done = mooring("snapshot", "--to", str(path), "--demo")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "24 Nodes" in done.stderr
     return path
@@ -84,7 +84,7 @@ def test_a_cluster_that_does_not_answer_is_4_and_no_file_appears(tmp_path: Path)
             }
         )
     )
-    done = mooring("snapshot", "-f", str(tmp_path / "out.json"), "--kubeconfig", str(kubeconfig))
+    done = mooring("snapshot", "--to", str(tmp_path / "out.json"), "--kubeconfig", str(kubeconfig))
     assert (done.returncode, done.stdout) == (4, "")
     assert "does not answer" in done.stderr
     assert not (tmp_path / "out.json").exists()

@@ -21,7 +21,19 @@ KUBECTL = shutil.which("kubectl") or next(iter(map(str, Path.home().glob(".cache
 @pytest.fixture
 def sandbox(tmp_path):
     file = tmp_path / "kubeconfig"
-    command = [sys.executable, "-m", "mooring", "sandbox", "up", "--spot", "1", "-f", str(file), "-o", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "mooring",
+        "sandbox",
+        "up",
+        "--spot",
+        "1",
+        "--kubeconfig-file",
+        str(file),
+        "-o",
+        "json",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         deadline = time.monotonic() + 30
         while not file.exists() and time.monotonic() < deadline:
@@ -109,7 +121,10 @@ def test_with_tidb_its_pd_answers_where_it_says(tmp_path):
     """E1: the command that `sandbox up --tidb` prints names a PD that answers and knows the cluster's three stores."""
     command = [sys.executable, "-m", "mooring", "sandbox", "up", "--tidb", "--speed", "50", "-o", "json"]
     with subprocess.Popen(
-        [*command, "-f", str(tmp_path / "kubeconfig")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--kubeconfig-file", str(tmp_path / "kubeconfig")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as running:
         lines: list[str] = []
         while not lines or not lines[-1].startswith("mooring run"):

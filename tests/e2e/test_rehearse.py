@@ -114,7 +114,7 @@ def test_a_real_cluster_is_rehearsed(lab: Lab, shop: str, tmp_path: Path) -> Non
         return now if lab.kubectl(*versions) == now else ""
 
     before = until(still, "nothing changes any more")
-    done = mooring("snapshot", "-f", str(path), "--kubeconfig", str(lab.kubeconfig))
+    done = mooring("snapshot", "--to", str(path), "--kubeconfig", str(lab.kubeconfig))
     assert done.returncode == 0, done.stderr
     assert lab.kubectl(*versions) == before
     assert SECRET not in path.read_text()

@@ -62,8 +62,8 @@ def test_what_is_no_such_trace_is_refused_in_a_sentence(tmp_path: Path, body: by
 def test_the_command_writes_a_snapshot_and_says_what_is_made_up(tmp_path: Path) -> None:
     """O4: notes on stderr, exit 0."""
     path, made = _trace(tmp_path / "t.sktrace"), tmp_path / "made.json"
-    done = program.mooring("rehearse", "import", str(path), "-f", str(made), "--nodes", "4", "--spot", "50")
+    done = program.mooring("rehearse", "import", str(path), "--to", str(made), "--nodes", "4", "--spot", "50")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "the nodes are made up: 4 with cpu 16" in done.stderr and "4 Nodes" in done.stderr
-    done = program.mooring("rehearse", "import", str(path), "-f", str(made), "--cpu", "lots")
+    done = program.mooring("rehearse", "import", str(path), "--to", str(made), "--cpu", "lots")
     assert done.returncode == 2 and "--cpu lots: not a quantity" in done.stderr

@@ -64,6 +64,8 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: Former names, kept for one release with a warning.
 _FLEET: Final = re.compile(r"(get|set)-(template|constraints|variables|url|cluster)")
+#: Commands whose `-f` was a file to write, and what it is called now.
+WRITES: Final = {"rehearse snapshot": "--to", "rehearse import": "--to", "sandbox up": "--kubeconfig-file"}
 FORMER: Final = {"traffic": "balance, or queue replay"}
 HELP: Final = """Decides where machines, pods and data leaders of a Kubernetes cluster belong, and moves them safely.
 
@@ -153,6 +155,9 @@ def _typed(words: list[str]) -> list[str]:
         and words[(at := words.index("--from")) + 1 :][:1] == ["blackbox"]
     ):
         words = [*words[: at + 1], *words[at + 2 :]]
+    if (to := WRITES.get(" ".join(words[:2]))) and (flag := next((w for w in words if w in {"-f", "--file"}), "")):
+        _say(f"`{flag}` is a file to read: use {to} for the one to write; it will no longer be taken for that")
+        words = [to if word == flag else word for word in words]
     if len(words) > 1 and words[0] == "rehearse" and not words[1].startswith("-") and words[1] not in app["rehearse"]:
         return ["rehearse", "play", *words[1:]]
     if len(words) > 1 and words[0] == "fleet" and (old := _FLEET.fullmatch(words[1])):

@@ -28,7 +28,7 @@ Context = Annotated[str, Parameter(help="A context of the kubeconfig. Default: i
 OwnNamespace = Annotated[
     str,
     Parameter(
-        name=["--mooring-namespace", "--namespace", "-n"],
+        name=["--mooring-namespace", "--namespace"],
         help="Mooring's own namespace. Default: mooring-system.",
         show_default=False,
     ),

@@ -55,6 +55,8 @@ def mistyped(error: CycloptsError, whole: "App") -> str:
             said = f"{error.keyword} needs a value" if error.keyword else f"{command} needs {argument.name}"
         case _:
             said = str(error).rstrip(".")
+            if said.startswith("Unknown option: -n") and (error.command_chain or ("",))[0] != "top":
+                said += ", which is the namespace of an object; where Mooring runs is --mooring-namespace"
             said = said.replace("into float", "into a number such as 1.5").replace(
                 "into int", "into a number such as 3"
             )

@@ -43,7 +43,7 @@ app.command(sweep)
 
 @app.command
 def snapshot(
-    file: Annotated[Path, Parameter(name=["--file", "-f"], help="Where to write it; appears when it is whole.")],
+    file: Annotated[Path, Parameter(name="--to", help="Where to write it; appears when it is whole.")],
     *,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -63,9 +63,9 @@ def snapshot(
     that decide where things go: no environment, no commands, no images, no Secrets. PD's stores and where its regions
     stand, and the registry's machines, where they can be reached; what could not be asked is said, and in the file.
 
-    Example: mooring rehearse snapshot -f prod.json --kubeconfig prod.kubeconfig --pd tidb/demo=http://127.0.0.1:2379
+    Example: mooring rehearse snapshot --to prod.json --kubeconfig prod.kubeconfig --pd tidb/demo=http://127.0.0.1:2379
 
-    Example: mooring rehearse snapshot -f demo.json --demo
+    Example: mooring rehearse snapshot --to demo.json --demo
     """
     from mooring_lab.rehearse.snapshot import schema
 
@@ -92,7 +92,7 @@ def import_(
     trace: Annotated[Path, Parameter(help="A trace of SimKube, as `skctl export` writes it.")],
     /,
     *,
-    file: Annotated[Path, Parameter(name=["--file", "-f"], help="Where to write the snapshot.")],
+    file: Annotated[Path, Parameter(name="--to", help="Where to write the snapshot.")],
     nodes: Annotated[Whole, Parameter(help="A trace has none: so many are made up.")] = 10,
     cpu: Annotated[str, Parameter(help="Of each node.")] = "16",
     memory: Annotated[str, Parameter(help="Of each node.")] = "64Gi",
@@ -104,8 +104,8 @@ def import_(
 
     Deployments, StatefulSets, DaemonSets and budgets of the trace are placed on nodes that are made up.
 
-    Example: mooring rehearse import trace.sktrace -f trace.json --nodes 20 --spot 30
-    Example: mooring rehearse import trace.sktrace -f busy.json --after 90m
+    Example: mooring rehearse import trace.sktrace --to trace.json --nodes 20 --spot 30
+    Example: mooring rehearse import trace.sktrace --to busy.json --after 90m
     """
     from mooring.clients.wire.quantity import readable
     from mooring_lab.rehearse.events.catalog import span

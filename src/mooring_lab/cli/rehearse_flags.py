@@ -51,7 +51,7 @@ class Setup:
         from mooring_lab.rehearse.snapshot import schema
 
         if (self.from_ is not None) + self.demo + self.live != 1:
-            raise UserError("name a snapshot: --from FILE (mooring rehearse snapshot -f FILE), --live or --demo")
+            raise UserError("name a snapshot: --from FILE (mooring rehearse snapshot --to FILE), --live or --demo")
         logs.configure("critical", "auto")
         if self.live:
             flags = {"kubeconfig": self.kubeconfig, "context": self.context, "namespace": self.namespace}

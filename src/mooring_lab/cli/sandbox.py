@@ -95,9 +95,7 @@ def up(
     extender: Annotated[str, Parameter(help="With --tidb: where the scheduler of its members asks home.")] = URL,
     speed: Annotated[float, Parameter(help="Virtual seconds per second.")] = 1.0,
     port: Annotated[Whole, Parameter(help="Where the API server answers; 0: any free port.")] = 0,
-    file: Annotated[
-        Path | None, Parameter(name=["--kubeconfig-file", "-f"], help="Where to write its kubeconfig.")
-    ] = None,
+    file: Annotated[Path | None, Parameter(name="--kubeconfig-file", help="Where to write its kubeconfig.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run an embedded cluster until Ctrl-C; its kubeconfig is a file of its own, never ~/.kube/config.
@@ -107,7 +105,7 @@ def up(
 
     Example: mooring sandbox up
 
-    Example: mooring sandbox up --nodes 6 --spot 6 --tidb -f sandbox.kubeconfig
+    Example: mooring sandbox up --nodes 6 --spot 6 --tidb --kubeconfig-file sandbox.kubeconfig
     """
     if not 0 <= nodes <= 1000 or not 0 <= spot <= 1000 or nodes + spot < 1:
         raise UserError(f"--nodes {nodes} --spot {spot}: between 1 and 1000 of each kind, one at least")

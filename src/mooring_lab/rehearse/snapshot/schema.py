@@ -149,7 +149,7 @@ def read(path: Path) -> Snapshot:
         body = path.read_bytes()
     except OSError as error:
         raise BadSnapshotError(
-            f"{path}: {error.strerror or error}; take one with: mooring rehearse snapshot -f FILE"
+            f"{path}: {error.strerror or error}; take one with: mooring rehearse snapshot --to FILE"
         ) from None
     return parse(body, str(path))
 
