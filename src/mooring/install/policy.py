@@ -6,8 +6,8 @@ server also checks each write of the account:
 - a webhook configuration is ours by name, calls our own Service only, and asks about nothing but new pods,
   workloads and evictions outside kube-system: a foreign or a wider one would see and change all that is created in the
   cluster;
-- pods, StatefulSets and TidbClusters keep their spec, nodes theirs but for cordon and taints: what we write is metadata
-  (and the status of a TidbCluster);
+- pods, StatefulSets, TidbClusters and v2's Clusters keep their spec, nodes theirs but for cordon and taints: what we
+  write is metadata (and the status of a TidbCluster);
 - the taints it adds or removes are ours (`mooring.dev/…`, no NoExecute), and labels of nodes stay; with fleet, which
   follows the templates of an administrator, any but those by which Kubernetes itself tells nodes apart;
 - kube-system is left out: its pods are neither deleted nor changed; where fleet empties machines they are evicted, and
@@ -44,6 +44,7 @@ def policy(namespace: str, features: Collection[str], labels: Json) -> list[Json
                         _rule("", ["nodes"], ["UPDATE"]),
                         _rule("apps", ["statefulsets"], ["UPDATE"]),
                         _rule("pingcap.com", ["tidbclusters"], ["UPDATE"]),
+                        _rule("core.pingcap.com", ["clusters"], ["UPDATE"]),
                         _rule("admissionregistration.k8s.io", list(HOOKS), ["CREATE", "UPDATE", "DELETE"]),
                     ]
                 },
@@ -130,7 +131,8 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
             "message": "mooring is asked about new pods, workloads and evictions outside kube-system, and nothing else",
         },
         {
-            "expression": f"({hook}) || {node} || request.operation != 'UPDATE' || object.spec == oldObject.spec",
+            "expression": f"({hook}) || {node} || request.operation != 'UPDATE' || "
+            "(!has(object.spec) && !has(oldObject.spec)) || object.spec == oldObject.spec",
             "message": "mooring changes metadata only, no spec",
         },
         {

@@ -34,6 +34,7 @@ CORE_RIGHTS: Final[tuple[Right, ...]] = (
     Right("apps", "replicasets", _READ),
     Right("policy", "poddisruptionbudgets", _READ),
     Right("pingcap.com", "tidbclusters", _READ),
+    Right("core.pingcap.com", "clusters", _READ),
     Right("karpenter.sh", "nodeclaims", _READ),
     Right("lifecycle.k8s.io", "evictions", _READ),
     Right("argoproj.io", "rollouts", _READ),

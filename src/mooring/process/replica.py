@@ -68,7 +68,7 @@ KINDS: Final = (
     Kind.POD,
 )
 #: Read where the API server has them; nothing waits for them.
-OPTIONAL: Final = (Kind.NODE_CLAIM, Kind.EVICTION, Kind.ROLLOUT, Kind.CLONE_SET)
+OPTIONAL: Final = (Kind.NODE_CLAIM, Kind.EVICTION, Kind.ROLLOUT, Kind.CLONE_SET, Kind.TIDB_V2)
 #: After a stop: how long writes under way may take to end.
 PATIENCE_S: Final = 5.0
 

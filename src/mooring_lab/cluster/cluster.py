@@ -28,6 +28,7 @@ from mooring_lab.cluster.controllers.queue import Key, WorkQueue
 from mooring_lab.cluster.controllers.tidb.evictions import TidbEvictions
 from mooring_lab.cluster.controllers.tidb.manifests import tidb_cluster
 from mooring_lab.cluster.controllers.tidb.operator import TidbOperator
+from mooring_lab.cluster.controllers.tidb.operator_v2 import TidbOperatorV2, cluster_v2
 from mooring_lab.cluster.controllers.workloads.daemonset import DaemonSets
 from mooring_lab.cluster.controllers.workloads.deployment import Deployments
 from mooring_lab.cluster.controllers.workloads.ownership import Orphans, OwnedPods
@@ -179,7 +180,8 @@ class Cluster(Reading):
         self.pd: dict[tuple[str, str], SandboxPd] = {}
         self.sabakan: Any = None
         self.tidb_operator = TidbOperator(clock, store, self.pd)
-        self.kubelets.needs_time = self.tidb_operator.needs_time
+        self.tidb_v2 = TidbOperatorV2(clock, store, self.pd)
+        self.kubelets.needs_time = lambda pod: self.tidb_operator.needs_time(pod) or self.tidb_v2.needs_time(pod)
         #: Systems with leaders, made from annotated StatefulSets as their pods come.
         self.led = LedSystems(clock, store)
         self.tidb_evictions = TidbEvictions(clock, store, self.pd)
@@ -244,6 +246,11 @@ class Cluster(Reading):
         if with_pd:
             self.pd[namespace, name] = SandboxPd(self.timeline, seed=self.seed, cluster=name, namespace=namespace)
         return self.store.create(Kind.TIDB_CLUSTER, tidb_cluster(namespace, name, scheduler=scheduler, **spec))
+
+    def tidb_cluster_v2(self, namespace: str, name: str, *, group: str = "basic", **counts: int) -> Json:
+        """A Cluster of tidb-operator v2 with that many instances of `tikv`, `pd` and `tidb`."""
+        self.tidb_v2.groups[namespace, name] = {part: (group, count) for part, count in counts.items() if count}
+        return self.store.create(Kind.TIDB_V2, cluster_v2(namespace, name))
 
     def change(self, kind: Kind, namespace: str, name: str, fn: Callable[[Json], Json]) -> Json:
         """What a user does with `kubectl edit`: read, change, write."""

@@ -21,7 +21,14 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import HANDED_OVER, component_of, kept, led_set, may_be_lost
+from mooring.capabilities.drain.leaders import (
+    HANDED_OVER,
+    component_of,
+    is_handed_over,
+    kept,
+    led_set,
+    may_be_lost,
+)
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy
 from mooring.capabilities.drain.readiness import active_pods, closed_budget, is_ready, subject_of, target_of
 from mooring.capabilities.drain.request import AFFINITY, can_detach, is_detached, request_of
@@ -32,7 +39,7 @@ from mooring.core.model.events import Change, EvictionAsked, Trigger
 from mooring.core.model.kinds import POD_OWNERS, Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import Store
+from mooring.core.model.tidb import Store, pd_member_name, v2_component
 from mooring.core.queue import QueueRead
 from mooring.core.world.leaders import look_at
 from mooring.core.world.read import WorldRead
@@ -213,6 +220,8 @@ def workload_of(pod: Pod, world: WorldRead) -> Workload | None:
 
 
 def guard_of(pod: Pod, world: WorldRead, policy: DrainPolicy) -> Guard:
+    if v2_component(pod.owner) is not None:
+        return Guard.LEADERS if is_handed_over(pod, world) and world.is_on("handoff") else Guard.NONE
     if pod.is_mirror or (pod.owner is not None and pod.owner.kind not in {Kind.REPLICA_SET, *POD_OWNERS}):
         return Guard.NONE
     if led_set(pod, world) is not None and world.is_on("handoff"):
@@ -280,8 +289,10 @@ def prepared(pod: Pod, record: OperatorRecord | None, world: WorldRead, now: flo
     if view is None or at is None or world.pd_lost(member.cluster) or now - at > FRESH_S:
         return False
     if member.name == "pd":
-        return view.leader.partition(".")[0] != pod.name or may_be_lost(view, pod)
+        return view.leader.partition(".")[0] != pd_member_name(pod) or may_be_lost(view, pod)
     store = store_of(pod, world)
+    if v2_component(pod.owner) is not None:
+        return store is not None and store.state == "Up"
     return store is not None and not store.leader_count and store.id in (view.evicting or ())
 
 
@@ -307,7 +318,8 @@ def _would_lose(pod: Pod, world: WorldRead) -> Verdict | None:
     member = component_of(pod, world)
     if member is None or world.pd_lost(member.cluster):
         return None
-    store = store_of(pod, world)
+    # The operator of v2 takes the leaders off a pod that is being deleted.
+    store = None if v2_component(pod.owner) is not None else store_of(pod, world)
     if store is not None and store.state == "Up" and store.leader_count:
         return Verdict(State.BLOCKED, Reason.LEADERS_LEFT, f"{pod.name} has {store.leader_count} leaders")
     if member.name == "pd":

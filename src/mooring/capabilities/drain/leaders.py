@@ -15,7 +15,7 @@ from mooring.core.model.leaders import DRIVERS, LEADERS, driver_of
 from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.placement import Placement
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.model.tidb import PdView, Store, TidbCluster, v2_component
 from mooring.core.queue import QueueRead
 from mooring.core.world.leaders import look_at
 from mooring.core.world.members import tidb_member
@@ -59,6 +59,8 @@ def kept(pod: Pod, workload: Workload, world: WorldRead) -> Verdict | None:
 
 #: What handoff takes away: no other capability deletes these.
 HANDED_OVER: Final = frozenset({"tikv", "pd"})
+#: With tidb-operator v2 no workload keeps the members of TiDB either.
+V2_HANDED_OVER: Final = HANDED_OVER | {"tidb"}
 #: On a pod of TiKV: restart it although regions lose their quorum while it is away; of PD: although it is the only one.
 ALLOW_QUORUM_LOSS: Final = "mooring.dev/allow-quorum-loss"
 
@@ -79,6 +81,8 @@ def is_handed_over(pod: Pod, world: WorldRead) -> bool:
     """A member of TiKV, of PD or of a system with leaders: handoff takes its leaders off and deletes it, no other
     capability does."""
     found = component_of(pod, world)
+    if v2_component(pod.owner) is not None:
+        return found is not None and found.name in V2_HANDED_OVER
     return found.name in HANDED_OVER if found is not None else led_set(pod, world) is not None
 
 
@@ -146,7 +150,7 @@ def kept_leaders(pod: Pod, world: WorldRead, queue: QueueRead | None) -> Verdict
 
 def _taken_off_the_others(tc: TidbCluster, view: PdView, store: Store) -> Verdict | None:
     """A person keeps leaders off the other stores. What Mooring or tidb-operator does there ends by itself."""
-    if others_take_leaders(view, store.id) or tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
+    if others_take_leaders(view, store.id) or tc.operator_evict_leader or tc.tikv_phase == "Upgrade" or tc.updating:
         return None
     marks = (read_marks(tc.annotations.get(HANDOFF, "")) or {}).values()
     ours = {m.store_id for m in marks if m.evicts}

@@ -187,7 +187,7 @@ class Handoff:
 
     def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
         match trigger:
-            case Change(kind=Kind.TIDB_CLUSTER, key=key):
+            case Change(kind=Kind.TIDB_CLUSTER | Kind.TIDB_V2, key=key):
                 yield str(key)
             case Change(kind=Kind.CONFIG_MAP, key=key, old=old, new=new) if key == self.memory:
                 yield from outlived.clusters_of(*(one for one in (old, new) if isinstance(one, ConfigMap)))
@@ -297,7 +297,7 @@ class Handoff:
                     # A pod that is gone leaves no node, whatever node a mark names.
                     pod = world.pod(Key(tc.namespace, name))
                     node = pod.node if pod is not None and pod.uid == mark.pod_uid else ""
-                    yield partial(read_back, tc.key, name, mark, node)
+                    yield partial(read_back, tc.key, name, mark, node, v2=tc.v2)
             yield from members.resumed_members(tc, world)
         yield from led.resumed_members(world)
 

@@ -91,12 +91,12 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     if marks is None:
         yield Leftover(f"tidbcluster {tc.key}: {HANDOFF} cannot be read, so it is left alone")
     elif text:
-        ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts}
+        ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts and not tc.v2}
         removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]
         entries: dict[str, object] = {"metadata": {"annotations": {HANDOFF: None}}}
-        if marks:
+        if marks and not tc.v2:
             entries["status"] = {"tikv": {"evictLeaderStatus": dict.fromkeys(marks)}}
-        drop = Patch(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, patch=entries, why=WHY)
+        drop = Patch(kind=tc.kind, key=tc.key, uid=tc.uid, patch=entries, why=WHY)
         stores = [f"let store {m.store_id} ({n}) have leaders again" for n, m in ours.items()]
         what = ", ".join([*stores, f"drop {len(marks)} {'mark' if len(marks) == 1 else 'marks'}"])
         yield Leftover(f"tidbcluster {tc.key}: {what}", (*removals, drop))
@@ -119,7 +119,7 @@ def ends(operator: Operator) -> tuple[str, str] | None:
 def commands(reason: Reason, about: About) -> Iterator[tuple[str, str]]:
     """Leaders that have nowhere to go: a cluster that is too small needs stores, a larger one those that it has."""
     tc = about.cluster
-    if reason is not Reason.ONE_STORE or tc is None:
+    if reason is not Reason.ONE_STORE or tc is None or tc.v2:
         return
     if (tc.tikv_replicas or 0) < ENOUGH:
         patch = f"""'{{"spec":{{"tikv":{{"replicas":{ENOUGH}}}}}}}'"""
@@ -141,7 +141,14 @@ DESCRIPTOR = Descriptor(
         "leaders": (1, "members of one system with leaders away at once"),
     },
     # Marks and requests on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
-    rights=(EVENTS, *POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch")), SETS, MEMORY),
+    rights=(
+        EVENTS,
+        *POD_WRITES,
+        Right("pingcap.com", "tidbclusters", ("get", "patch")),
+        Right("core.pingcap.com", "clusters", ("get", "patch")),
+        SETS,
+        MEMORY,
+    ),
     phrases={
         "evict-leaders": ("{it} handing over", "when {it} is back"),
         "restart-tikv": ("{it} restarting", "when {it} is back"),

@@ -134,7 +134,7 @@ def next_eviction_step(
 
 def _next(here: Situation, world: WorldRead) -> NextStep:
     if here.marks is None:
-        return _unreadable(here)
+        return unreadable(here)
     if here.mark is not None and not here.never_added:
         here.notes["not_ours" if here.not_ours else "ours"] = 1.0
     if here.holds_lock and not here.restarting and not _expects_pod(here):
@@ -387,8 +387,9 @@ def _holds_eviction(mark: Mark) -> bool:
     return mark.step not in {GAVE_UP, StepKind.HOLD_EMPTY} and mark.value == DELETE_POD
 
 
-def _unreadable(here: Situation) -> NextStep:
+def unreadable(here: Situation) -> NextStep:
+    resource = "clusters.core.pingcap.com" if here.tc is not None and here.tc.v2 else "tc"
     detail = "annotation mooring.dev/handoff cannot be read; left alone"
-    remedy = f"kubectl -n {here.cluster.namespace} annotate tc {here.cluster.name} mooring.dev/handoff-"
+    remedy = f"kubectl -n {here.cluster.namespace} annotate {resource} {here.cluster.name} mooring.dev/handoff-"
     waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, detail, remedy)
     return NextStep(step=here.running.step, waiting_on=waiting_on, again_at=here.now + here.policy.recheck_s)

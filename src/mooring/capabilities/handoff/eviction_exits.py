@@ -130,7 +130,13 @@ def leave(here: Situation, end: End) -> NextStep:
     here.notes.pop("added", None)
     if here.mark is None:
         return NextStep(step=END, end=end)
+    return NextStep(step=END, instructions=unmark(here, here.tc, end))
+
+
+def unmark(here: Situation, tc: TidbCluster, end: End) -> tuple[Instruction, ...]:
+    """Takes the mark off, or keeps it as the memory of what was given up."""
     assert here.marks is not None
+    assert here.mark is not None
     instructions: list[Instruction] = []
     if end.reason == Reason.EXPIRED and here.pod is not None and here.request is not None:
         here.notes["expired"] = 1.0
@@ -141,14 +147,14 @@ def leave(here: Situation, end: End) -> NextStep:
     if end.failed:
         uid = here.pod.uid if here.pod is not None else here.mark.pod_uid
         memory = msgspec.structs.replace(here.mark, step=GAVE_UP, reason=end.reason, detail=end.detail, pod_uid=uid)
-        instructions.append(replace_with_memory(here.tc, here.marks, here.name, memory, "remembers what was given up"))
+        instructions.append(replace_with_memory(tc, here.marks, here.name, memory, "remembers what was given up"))
         if here.pod is not None:
             instructions.append(_warn(here.pod, end))
-        return NextStep(step=END, instructions=tuple(instructions))
-    instructions.append(clear_mark(here.tc, here.marks, here.name, "clears the mark of the hand-over"))
+        return tuple(instructions)
+    instructions.append(clear_mark(tc, here.marks, here.name, "clears the mark of the hand-over"))
     if end.reason not in TOLD:
-        instructions.append(_tell_end(here, here.tc, end))
-    return NextStep(step=END, instructions=tuple(instructions))
+        instructions.append(_tell_end(here, tc, end))
+    return tuple(instructions)
 
 
 def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
@@ -183,7 +189,7 @@ def _tell_end(here: Situation, tc: TidbCluster, end: End) -> EmitEvent:
     text = f"{end.detail}; leaders may return to store {here.store_id}"
     if here.pod is not None:
         return EmitEvent(kind=Kind.POD, key=here.pod.key, uid=here.pod.uid, reason=end.reason, message=text)
-    return EmitEvent(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
+    return EmitEvent(kind=tc.kind, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
 
 
 def _warn(pod: Pod, end: End) -> EmitEvent:

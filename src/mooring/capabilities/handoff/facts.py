@@ -44,9 +44,13 @@ def member_name(cluster: Key, ordinal: int) -> str:
     return f"{cluster.name}-tikv-{ordinal}"
 
 
-def wanted_members(tc: TidbCluster, pods: Iterable[Pod]) -> list[str]:
-    """The members that should be there. tidb-operator's own count where it is given, else those that are."""
+def wanted_members(tc: TidbCluster, pods: Iterable[Pod], stores: Mapping[str, Store] | None = None) -> list[str]:
+    """The members that should be there. tidb-operator's own count where it is given, else those that are; with v2 also
+    those that PD counts on, since nothing tells their names in advance."""
     ordinals = tc.ordinals("tikv")
+    if tc.v2:
+        counted_on = {n: s for n, s in (stores or {}).items() if s.leads and (s.region_count or s.state == "Up")}
+        return sorted({*(p.name for p in pods), *(n for n in counted_on if tc.may_have(n, "tikv"))})
     if ordinals is None:
         return sorted(p.name for p in pods)
     return [member_name(tc.key, i) for i in ordinals]
@@ -70,14 +74,14 @@ def members_away(
 ) -> Iterator[Fact]:
     """Whatever a cluster misses already: members that are not there, and silent stores with regions on them. Of the
     clusters that share a PD the first tells of the stores that are nobody's."""
-    wanted = wanted_members(tc, pods.values())
     stores = view.stores_by_pod(tc) if view is not None else None
+    wanted = wanted_members(tc, pods.values(), stores)
     yield from missing_members(tc, wanted, pods, stores, pd_name(tc.key, view))
     if view is not None and stores is not None and tc.key == first_of(tc, sharing):
         mine = {store.id for name in wanted if (store := stores.get(name)) is not None}
         for other in sharing:
             known = view.stores_by_pod(other)
-            mine |= {known[name].id for name in wanted_members(other, ()) if name in known}
+            mine |= {known[name].id for name in wanted_members(other, (), known) if name in known}
         yield from silent_stores(tc, view, mine, now, heartbeat_s)
 
 

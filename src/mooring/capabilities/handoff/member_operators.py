@@ -33,6 +33,7 @@ from mooring.capabilities.handoff.requests import (
     expiry_of,
     leaving_request,
     printable_value,
+    unattended,
 )
 from mooring.capabilities.handoff.requests import RESTART as ASKS_RESTART
 from mooring.core.model.cluster import Key, Pod
@@ -42,7 +43,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, leaving
 from mooring.core.model.operator import NO_COST, Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import PdMember, PdView, TidbCluster
+from mooring.core.model.tidb import PdMember, PdView, TidbCluster, pd_member_name, v2_component
 from mooring.core.queue import QueueRead
 from mooring.core.world.read import WorldRead
 
@@ -82,7 +83,7 @@ LOOK_S: Final = 2.0
 
 def member_request(pod: Pod, component: str, policy: HandoffPolicy) -> Request | None:
     """What is asked of a PD or TiDB pod, or None."""
-    leaving = leaving_request(pod) if component == "pd" else None
+    leaving = leaving_request(pod) if component == "pd" or v2_component(pod.owner) is not None else None
     if leaving is not None and leaving.source != SOURCE:
         return leaving
     if ASKS_RESTART in pod.annotations:
@@ -104,7 +105,7 @@ def missing_members(
     tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None, world: WorldRead, now: float
 ) -> Iterator[Fact]:
     """Members that are not there, not Ready or, as PD says of its own, not well take the workload's room."""
-    return counted(workload_target(tc.key, component), _missing(tc, component, pods, view, world, now))
+    return counted(workload_target(tc, component), _missing(tc, component, pods, view, world, now))
 
 
 def _missing(
@@ -112,13 +113,16 @@ def _missing(
 ) -> Iterator[Fact]:
     wanted = tc.ordinals(component)
     names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in wanted]
-    target = workload_target(tc.key, component)
+    target = workload_target(tc, component)
+    short = (tc.wanted(component) or 0) - len(pods) if tc.v2 else 0
+    if short > 0:
+        yield Fact(target, f"missing/{target}", short, f"{tc.name} misses {short} of its members of {component}")
     for name in names:
         pod = pods.get(name)
         if pod is None or pod.terminating or not is_available(pod, world, now):
             word = "missing" if pod is None else "leaving" if pod.terminating else "not Ready"
             yield Fact(target, pod_subject(Key(tc.namespace, name)), 1, f"{name} is {word}")
-        elif component == "pd" and view is not None and _unwell(view, name):
+        elif component == "pd" and view is not None and _unwell(view, pd_member_name(pod)):
             yield Fact(
                 target, pod_subject(Key(tc.namespace, name)), 1, f"PD says that its member {name} is not healthy"
             )
@@ -130,19 +134,24 @@ def is_available(pod: Pod, world: WorldRead, now: float) -> bool:
     return pod.ready if workload is None else is_ready(pod, workload, now)
 
 
-def _unwell(view: PdView, pod_name: str) -> bool:
+def _unwell(view: PdView, member: str) -> bool:
     """Without a readiness probe a pod is Ready as soon as it runs, so PD's own health check counts."""
-    return any(m.healthy is False and m.name.partition(".")[0] == pod_name for m in view.members)
+    return any(m.healthy is False and m.name.partition(".")[0] == member for m in view.members)
 
 
-def workload_target(cluster: Key, component: str) -> str:
-    return f"workload/{cluster.namespace}/StatefulSet/{cluster.name}-{component}"
+def workload_target(tc: TidbCluster, component: str) -> str:
+    return f"workload/{tc.namespace}/{_owner_kind(tc)}/{tc.name}-{component}"
 
 
-def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: str = "") -> Operator:
+def _owner_kind(tc: TidbCluster) -> Kind:
+    return Kind.TIDB_V2 if tc.v2 else Kind.STATEFUL_SET
+
+
+def operator_for(tc: TidbCluster, pod: Pod, component: str, request: Request, id_: str = "") -> Operator:
+    cluster = tc.key
     subject = pod_subject(pod.key)
     restarts = request.value == DELETE_POD
-    cost = {workload_target(cluster, component): 1, **node_cost(pod.node, cluster.namespace)}
+    cost = {workload_target(tc, component): 1, **node_cost(pod.node, cluster.namespace)}
     return Operator(
         id=id_,
         source=SOURCE,
@@ -159,7 +168,7 @@ def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: 
             cluster=str(cluster),
             pod=str(pod.key),
             node=pod.node,
-            workload=f"StatefulSet/{cluster.namespace}/{cluster.name}-{component}",
+            workload=f"{_owner_kind(tc)}/{cluster.namespace}/{cluster.name}-{component}",
             uid=pod.uid,
             component=component,
             value=request.value,
@@ -180,29 +189,29 @@ def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[ReadBack]:
     there."""
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
-            yield partial(_resumed, tc.key, pod, component)
+            yield partial(_resumed, tc, pod, component)
 
 
-def _resumed(cluster: Key, pod: Pod, component: str) -> Iterator[Recovered]:
+def _resumed(tc: TidbCluster, pod: Pod, component: str) -> Iterator[Recovered]:
     mark = own_mark(pod)
     if mark is not None and mark.pod_uid == pod.uid:
         request = Request(value=DELETE_POD, key=LEAVING, detail=mark.detail, deadline=mark.deadline)
-        operator = operator_for(cluster, pod, component, request, id_=mark.operator)
+        operator = operator_for(tc, pod, component, request, id_=mark.operator)
         yield Recovered(operator, len(operator.steps) - 2, 0, mark.since)
 
 
 # ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def leads(view: PdView, pod_name: str) -> bool:
-    """A member is named after its pod, or by the pod's full domain name."""
-    return view.leader.partition(".")[0] == pod_name
+def leads(view: PdView, pod: Pod) -> bool:
+    """A member is named after its pod (or instance), or by the pod's full domain name."""
+    return view.leader.partition(".")[0] == pd_member_name(pod)
 
 
-def successor(view: PdView, pod_name: str, unready: Collection[str] = ()) -> PdMember | None:
+def successor(view: PdView, pod: Pod, unready: Collection[str] = ()) -> PdMember | None:
     """Who leads next: the first other member by name that is not known to be unhealthy."""
     others = [m for m in sorted(view.members, key=lambda m: m.name) if m.healthy is not False]
-    return next((m for m in others if m.name.partition(".")[0] not in {pod_name, *unready}), None)
+    return next((m for m in others if m.name.partition(".")[0] not in {pd_member_name(pod), *unready}), None)
 
 
 # ── Evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,22 +281,27 @@ class MemberEvaluation:
                 EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.INVALID, message=text, warning=True)
             )
         subject = pod_subject(pod.key)
+        if tc.unattended and request.value == DELETE_POD:
+            self._blocked(pod, Reason.MISCONFIGURED, *unattended(tc))
+            return
         if component == "tidb":
             if request.value == DELETE_POD:
-                self.proposals.append(operator_for(tc.key, pod, component, request))
+                self.proposals.append(operator_for(tc, pod, component, request))
             return
         if view is None:
             why = lost or PD_NOT_SEEN
             self.verdicts.append(msgspec.structs.replace(why, detail=f"{pod.name}: {why.detail}", subject=subject))
-        elif leads(view, pod.name) and successor(view, pod.name) is None and not may_be_lost(view, pod):
+        elif leads(view, pod) and successor(view, pod) is None and not may_be_lost(view, pod):
             detail = f"{pod.name} is the only PD member: its leadership has nowhere to go"
-            remedy = f"set spec.pd.replicas: 3 in TidbCluster {tc.name}"
+            remedy = (
+                "set spec.replicas: 3 in its PDGroup" if tc.v2 else f"set spec.pd.replicas: 3 in TidbCluster {tc.name}"
+            )
             if request.value == DELETE_POD and len(view.members) == 1:
                 force = f"kubectl -n {pod.namespace} annotate pod {pod.name} {ALLOW_QUORUM_LOSS}=true"
                 remedy += f"; to restart it all the same, without PD until it is back: {force}"
             self._blocked(pod, Reason.QUORUM, detail, remedy)
-        elif request.value == DELETE_POD or leads(view, pod.name):
-            self.proposals.append(operator_for(tc.key, pod, component, request))
+        elif request.value == DELETE_POD or leads(view, pod):
+            self.proposals.append(operator_for(tc, pod, component, request))
 
     def _blocked(self, pod: Pod, reason: Reason, detail: str, remedy: str = "") -> None:
         """A person must act: reported as an Event on the pod."""

@@ -17,7 +17,8 @@ from mooring.capabilities.handoff.member_operators import (
     successor,
 )
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import DELETE_POD, NONE, RESTART
+from mooring.capabilities.handoff.requests import DELETE_POD, NONE, RESTART, unattended
+from mooring.capabilities.handoff.situation import is_short
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import PD_NOT_SEEN, End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent, Patch, TransferPdLeader
@@ -25,7 +26,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import TidbCluster, pd_member_name
 from mooring.core.world.read import WorldRead
 
 
@@ -87,10 +88,10 @@ def _transfer_pd_leadership(
         return NextStep(step=0, waiting_on=lost or PD_NOT_SEEN, refreshes=refreshes, again_at=now + LOOK_S)
     if (world.pd_observed_at(cluster) or 0.0) <= max(running.promoted_at, running.acted_at):
         return NextStep(step=running.step, refreshes=(PdRefresh(cluster, now),))
-    if not leads(view, pod.name) or (running.operator.kind != TRANSFER and may_be_lost(view, pod)):
+    if not leads(view, pod) or (running.operator.kind != TRANSFER and may_be_lost(view, pod)):
         return None
-    unready = {p.name for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
-    heir = successor(view, pod.name, unready)
+    unready = {pd_member_name(p) for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
+    heir = successor(view, pod, unready)
     if heir is None:
         return _wait(0, Reason.QUORUM, f"no other PD member can lead instead of {pod.name}", now, state=State.BLOCKED)
     transfer = TransferPdLeader(cluster=cluster, to=heir.name, why=f"hands PD's leadership from {pod.name} on")
@@ -108,6 +109,8 @@ def _await(running: OperatorRecord, tc: TidbCluster, pod: Pod | None, world: Wor
         return NextStep(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
     wanted = tc.ordinals(component)
     if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:
+        return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
+    if pod is None and tc.v2 and not is_short(tc, component, len(world.tidb_pods(tc.key, component))):
         return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
     if running.operator.kind == TRANSFER:
         return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))
@@ -164,6 +167,10 @@ def _wait(
 
 
 def _unsettled(tc: TidbCluster) -> str:
+    if tc.unattended:
+        return unattended(tc)[0]
+    if tc.updating:
+        return "tidb-operator brings members up to date"
     phases = {"PD": tc.pd_phase, "TiKV": tc.tikv_phase, "TiDB": tc.tidb_phase}
     busy = [f"{name} is in phase {phase}" for name, phase in phases.items() if phase in {"Upgrade", "Scale"}]
     return "; ".join(busy)

@@ -2,7 +2,8 @@
 
 - evict-leaders: the store 10 until it is empty; `evicting/…` 1, for a restart until the end, or until it is empty and
   waits for its volume
-- restart-tikv: `tikv/…` 1 and the node 4 while the member is away
+- restart-tikv: `tikv/…` 1 and the node 4 while the member is away; with tidb-operator v2, which takes the leaders off
+  a pod that is being deleted, what the eviction costs, too: there is no operator before it
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,6 @@ from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Recovered
 from mooring.core.model.instructions import Patch
-from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, read_marks, write_marks
 from mooring.core.model.operator import Operator, Payload, Step, StepKind
 from mooring.core.model.reasons import Reason
@@ -100,13 +100,13 @@ def eviction_operator(
     )
 
 
-def restart_for(cluster: Key, pod: Pod, request: Request, store: Store, pd: str) -> Operator:
-    return _restart_operator(
-        cluster, pod.name, pod.uid, pod.node, store.id, request.detail, pd, deadline=request.deadline
+def restart_for(cluster: Key, pod: Pod, request: Request, store: Store, pd: str, *, v2: bool = False) -> Operator:
+    return restart_operator(
+        cluster, pod.name, pod.uid, pod.node, store.id, request.detail, pd, deadline=request.deadline, v2=v2
     )
 
 
-def _restart_operator(
+def restart_operator(
     cluster: Key,
     pod: str,
     uid: str,
@@ -117,26 +117,50 @@ def _restart_operator(
     *,
     deadline: float | None = None,
     id_: str = "",
+    reason: Reason = Reason.ASKED,
+    v2: bool = False,
 ) -> Operator:
-    subject = pod_subject(Key(cluster.namespace, pod))
+    subject, of_store = pod_subject(Key(cluster.namespace, pod)), store_target(cluster, store_id)
     cost = {tikv_target(pd): 1, **node_cost(node, cluster.namespace)}
+    if v2:
+        cost |= {of_store: STORE_COST, **({evicting_target(pd): 1} if deadline is None else {})}
     return Operator(
         id=id_,
         source="handoff",
         quota=str(cluster),
         kind=RESTART_TIKV,
         subject=subject,
-        claims=(subject,),
+        claims=(subject, of_store) if v2 else (subject,),
         steps=RESTART_STEPS,
         phases=(cost,),
         deadline=deadline,
+        reason=reason,
         detail=detail,
         payload=_payload(cluster, pod, uid, store_id, DELETE_POD, pd),
     )
 
 
-def read_back(cluster: Key, name: str, mark: Mark, node: str) -> Iterator[Recovered]:
+def marked_restart(cluster: Key, name: str, mark: Mark, node: str, *, reason: Reason, v2: bool = False) -> Operator:
+    return restart_operator(
+        cluster,
+        name,
+        mark.pod_uid,
+        node,
+        mark.store_id,
+        mark.detail,
+        mark.pd_id or str(cluster),
+        deadline=mark.deadline,
+        id_=mark.restart or f"{mark.operator}-restart",
+        reason=reason,
+        v2=v2,
+    )
+
+
+def read_back(cluster: Key, name: str, mark: Mark, node: str, *, v2: bool = False) -> Iterator[Recovered]:
     """`node`: where the pod is that the mark names."""
+    if v2:
+        yield Recovered(marked_restart(cluster, name, mark, node, reason=Reason.RESUMED, v2=True), 0, 0, mark.since)
+        return
     pd = mark.pd_id or str(cluster)
     evicts = eviction_operator(
         cluster,
@@ -156,17 +180,7 @@ def read_back(cluster: Key, name: str, mark: Mark, node: str) -> Iterator[Recove
         evicts, HOLD if begun or waits else 0, len(evicts.phases) - 1 if waits else 1 if begun else 0, mark.since
     )
     if begun:
-        restarts = _restart_operator(
-            cluster,
-            name,
-            mark.pod_uid,
-            node,
-            mark.store_id,
-            mark.detail,
-            pd,
-            deadline=mark.deadline,
-            id_=mark.restart or f"{mark.operator}-restart",
-        )
+        restarts = marked_restart(cluster, name, mark, node, reason=Reason.ASKED)
         yield Recovered(restarts, 0, 0, mark.since)
 
 
@@ -211,14 +225,7 @@ def replace_with_memory(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, ma
 
 
 def _patch(tc: TidbCluster, marks: Mapping[str, Mark], entries: Mapping[str, Any], why: str) -> Patch:
-    return Patch(
-        kind=Kind.TIDB_CLUSTER,
-        key=tc.key,
-        uid=tc.uid,
-        resource_version=tc.resource_version,
-        patch={
-            "metadata": {"annotations": {HANDOFF: write_marks(marks)}},
-            "status": {"tikv": {"evictLeaderStatus": dict(entries)}},
-        },
-        why=why,
-    )
+    patch: dict[str, Any] = {"metadata": {"annotations": {HANDOFF: write_marks(marks)}}}
+    if not tc.v2:
+        patch["status"] = {"tikv": {"evictLeaderStatus": dict(entries)}}
+    return Patch(kind=tc.kind, key=tc.key, uid=tc.uid, resource_version=tc.resource_version, patch=patch, why=why)

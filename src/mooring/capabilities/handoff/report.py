@@ -150,7 +150,7 @@ def _others(
             live = [holder] if holder is not None else []
             row = _member(pod.name, component, pod, request, live, queue, running, None, said.get(pod_subject(pod.key)))
             if component == "pd":
-                row["leads"] = view is not None and leads(view, pod.name)
+                row["leads"] = view is not None and leads(view, pod)
             yield row
 
 

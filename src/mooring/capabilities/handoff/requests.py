@@ -110,6 +110,12 @@ def leaving_request(pod: Pod) -> Request | None:
     )
 
 
+def unattended(tc: TidbCluster) -> tuple[str, str]:
+    """What is wrong, and what to do, where tidb-operator v2 was told to leave its cluster alone."""
+    detail = f"tidb-operator does not look after {tc.key} ({tc.unattended}), and would not create a pod again"
+    return detail, f"kubectl -n {tc.namespace} edit clusters.core.pingcap.com {tc.name}"
+
+
 def printable_value(value: str) -> str:
     """A value from an annotation, made safe to print in a mark, an Event and on a terminal."""
     short = value if len(value) <= LONGEST else f"{value[:LONGEST]}…"

@@ -148,16 +148,23 @@ def observe(
 
 
 def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
-    ordinal = name.removeprefix(f"{tc.name}-tikv-") if tc is not None else ""
     # The name may come from a mark, which is untrusted input.
-    if tc is None or not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10):
+    if tc is None or not tc.may_have(name, "tikv"):
         return False
-    ordinals = tc.ordinals("tikv")
+    if tc.v2:
+        return is_short(tc, "tikv", len(world.tidb_pods(tc.key, "tikv")))
+    ordinal, ordinals = name.removeprefix(f"{tc.name}-tikv-"), tc.ordinals("tikv")
     if ordinals is None or int(ordinal) in ordinals:
         return True
     # More than the spec says: tidb-operator's failover, or a scale-in that has not come to this one yet.
     sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tikv"))
     return sts is not None and sts.ordinals_start <= int(ordinal) < sts.ordinals_start + sts.replicas
+
+
+def is_short(tc: TidbCluster, component: str, pods: int) -> bool:
+    """Whether tidb-operator v2 has one more member to create; where it does not say how many, it has."""
+    wanted = tc.wanted(component)
+    return wanted is None or pods < wanted
 
 
 def _note_ready(notes: dict[str, float], successor: Pod | None, now: float) -> None:
@@ -193,6 +200,8 @@ def awaited(here: Situation, world: WorldRead) -> Verdict:
         detail, remedy = f"{name} is not back yet", ""
     elif pod.uid == here.asked_uid:
         detail, remedy = f"{name} is terminating", ""
+        if here.tc is not None and here.tc.v2 and here.store is not None and here.store.leader_count:
+            detail = f"{detail}: tidb-operator takes its leaders off, {here.store.leader_count} left"
         node = world.node(pod.node)
         if pod.node and (node is None or node.ready != "True"):
             detail = f"{detail}, and {pod.node} is not there to end it"
@@ -222,7 +231,7 @@ def other_evictions(tc: TidbCluster, view: PdView, store_id: int, sharing: Seque
         if store.id == store_id or store.id not in (view.evicting or ()) or store.state == "Tombstone":
             continue
         name = f"store {store.id} ({store.pod_name})"
-        if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
+        if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade" or tc.updating:
             found.append((0, Eviction(store, f"{name} by tidb-operator", "wait for tidb-operator")))
         elif store.id in ours:
             found.append((1, Eviction(store, f"{name} by Mooring", "")))

@@ -24,6 +24,7 @@ from mooring.capabilities.handoff.operators import (
     clear_mark,
     eviction_for,
     eviction_operator,
+    marked_restart,
     marks_of,
     names_of_no_member,
     restart_for,
@@ -37,9 +38,11 @@ from mooring.capabilities.handoff.requests import (
     DELETE_POD,
     EVICT_LEADER,
     EVICT_LEADER_FOR_RESIZE,
+    RESTART,
     Request,
     TidbOperatorGrace,
     request_of,
+    unattended,
 )
 from mooring.capabilities.handoff.restart import another_pd, rolling
 from mooring.capabilities.handoff.situation import other_evictions
@@ -190,6 +193,14 @@ class TikvEvaluation:
 
     def _not_yet(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Verdict | None:
         """Why nothing can be done about this request, whatever PD says."""
+        if self._tc.v2 and request.value != DELETE_POD:
+            detail = (
+                f"tidb-operator v2 ends every eviction that it did not begin, so no leaders can be kept off {pod.name}"
+            )
+            restart = f"kubectl -n {pod.namespace} annotate pod {pod.name} {RESTART}="
+            return Verdict(State.BLOCKED, Reason.INVALID, detail, f"to restart it: {restart}")
+        if self._tc.unattended:
+            return Verdict(State.BLOCKED, Reason.MISCONFIGURED, *unattended(self._tc))
         mark = self._marks.get(pod.name)
         if _tidb_operator_evicts(self._tc, pod, self._view, self._marks):
             return Verdict(State.WAITING, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
@@ -236,15 +247,19 @@ class TikvEvaluation:
         if request.value == DELETE_POD:
             self.leaving.append(store.id)
             risk = quorum_at_risk(view, store.id, pod)
-            if risk is not None and request.may_wait:
+            if risk is not None and (request.may_wait or self._tc.v2):
                 return risk
+        if self._tc.v2 and stuck is not None:
+            return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
         behind = log_backup_behind(self._tc, self._policy, self._now) if request.value == DELETE_POD else None
         if behind is not None and request.may_wait:
             return behind
-        if rolling(self._tc) and request.value == DELETE_POD and request.may_wait:
+        if rolling(self._tc) and request.value == DELETE_POD and (request.may_wait or self._tc.v2):
             return Verdict(State.WAITING, Reason.SETTLING, rolling(self._tc))
         if store.state != "Up":
             return Verdict(State.WAITING, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
+        if self._tc.v2:
+            return restart_for(cluster, pod, request, store, pd_name(cluster, view), v2=True)
         return eviction_for(cluster, pod, request, store.id, pd_name(cluster, view))
 
     def _after_eviction(
@@ -280,7 +295,7 @@ class TikvEvaluation:
         cluster, stores = self._tc.key, self._seen.stores if self._seen is not None else ()
         claims = [store_target(cluster, s.id) for s in stores]
         claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in stores]
-        for operator in filter(None, map(self._queue.holder, claims)):
+        for operator in {o.id: o for o in filter(None, map(self._queue.holder, claims))}.values():
             if operator.source != SOURCE or self._queue.is_running(operator.id) or operator.kind in members.KINDS:
                 continue
             if operator.reason == Reason.SWEPT:
@@ -307,6 +322,10 @@ class TikvEvaluation:
             if mark.step == GAVE_UP or name in asked or self._queue.holder(store_target(cluster, mark.store_id)):
                 continue
             detail = f"the mark of {name} belongs to no running operator"
+            if self._tc.v2:
+                node = self._pods[name].node if name in self._pods else ""
+                yield marked_restart(cluster, name, mark, node, reason=Reason.SWEPT, v2=True)
+                continue
             yield eviction_operator(
                 cluster,
                 name,

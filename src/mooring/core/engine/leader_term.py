@@ -289,11 +289,10 @@ class LeaderTerm:
                 kind, found = Kind.POD, world.pod(named.key)
             case "node":
                 kind, found = Kind.NODE, world.node(named.name)
-            case "cluster":
-                kind, found = Kind.TIDB_CLUSTER, world.tidb_cluster(named.key)
-            case "store" | "region":
-                of = subjects.key_of(subjects.cluster_of_store(subject))
-                kind, found = Kind.TIDB_CLUSTER, world.tidb_cluster(of)
+            case "cluster" | "store" | "region":
+                of = named.key if named.kind == "cluster" else subjects.key_of(subjects.cluster_of_store(subject))
+                found = tc = world.tidb_cluster(of)
+                kind = tc.kind if tc is not None else Kind.TIDB_CLUSTER
             case _:
                 return None
         return (kind, found) if found is not None else None

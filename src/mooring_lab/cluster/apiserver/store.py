@@ -161,7 +161,7 @@ class ObjectStore:
 
     def patched(self, kind: Kind, namespace: str, name: str, patch: Json | JsonPatch, patch_type: PatchType) -> Json:
         """What the object would look like; a resourceVersion or uid in the patch is a precondition for the update."""
-        if patch_type is PatchType.STRATEGIC and kind is Kind.TIDB_CLUSTER:
+        if patch_type is PatchType.STRATEGIC and kind in {Kind.TIDB_CLUSTER, Kind.TIDB_V2}:
             raise RefusedError("strategic merge patch is not served for custom resources", 415)
         return apply_patch(self.get(kind, namespace, name), patch, patch_type)
 

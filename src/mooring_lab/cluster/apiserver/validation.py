@@ -27,6 +27,7 @@ GENERATION_KINDS: Final = frozenset(
         Kind.PDB,
         Kind.ENDPOINT_SLICE,
         Kind.TIDB_CLUSTER,
+        Kind.TIDB_V2,
         Kind.CRD,
         Kind.MUTATING_WEBHOOK,
         Kind.VALIDATING_WEBHOOK,
@@ -48,6 +49,7 @@ STATUS_KINDS: Final = frozenset(
         Kind.NAMESPACE,
         Kind.RESOURCE_QUOTA,
         Kind.CRD,
+        Kind.TIDB_V2,
         Kind.EVICTION,
     }
 )

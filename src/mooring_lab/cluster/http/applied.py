@@ -31,7 +31,10 @@ class Applied:
         if current is None:
             made = await self._server.create(kind, body, by=by)
         else:
-            by_key = kind is not Kind.TIDB_CLUSTER  # as everywhere: no strategic patch of a custom resource
+            by_key = kind not in {
+                Kind.TIDB_CLUSTER,
+                Kind.TIDB_V2,
+            }  # as everywhere: no strategic patch of a custom resource
             patch = self._patch(current["metadata"]["uid"], manager, body, force=force, by_key=by_key)
             how = PatchType.STRATEGIC if by_key else PatchType.MERGE
             made = await self._server.patch(

@@ -99,12 +99,12 @@ class Emptying:
         for pod in self.world.pods_on(node.name):
             if pod.is_mirror or pod.terminal:
                 continue
-            workload = self.world.workload_of(pod)
-            if workload is None:
+            workload, handed = self.world.workload_of(pod), is_handed_over(pod, self.world)
+            if workload is None and not handed:
                 if is_detached(pod) or (pod.terminating and request_of(pod) is not None) or self._is_evicted(pod):
                     found.append((0, pod.namespace, pod.name, pod, None))
                 continue
-            if is_handed_over(pod, self.world):
+            if handed or workload is None:
                 found.append((0, pod.namespace, pod.name, pod, workload))
             elif self._is_managed(workload) or self._takes_everybody():
                 found.append((self._safe(workload), pod.namespace, pod.name, pod, workload))

@@ -164,7 +164,7 @@ def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
     if subject.workload is not None:
         return Change(Kind(subject.workload.kind), subject.workload.key, None, subject.workload)
     if subject.cluster is not None:
-        return Change(Kind.TIDB_CLUSTER, subject.cluster.key, None, subject.cluster)
+        return Change(subject.cluster.kind, subject.cluster.key, None, subject.cluster)
     return None
 
 
