@@ -15,7 +15,9 @@ from mooring.capabilities.mix.interruption import notices
 from mooring.capabilities.mix.rebalance import diagnosis
 from mooring.capabilities.mix.rebalance.diagnosis import NOTHING_WRONG
 from mooring.capabilities.mix.targets import Mode, Target
+from mooring.clients.leaders.etcd import Etcd
 from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import LeaderView
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring_lab.cluster.pd import requests
@@ -252,3 +254,22 @@ def test_a_scheduler_in_a_pd_that_two_clusters_share_is_judged_once(monkeypatch)
     told = simulate(plan_of(("home",), Action(30.0, "leave-a-scheduler", 0.0, 0.0), tidbs=PAIR)).failure
     assert told is not None and told.detail == "evict-leader schedulers of demo/other: (2,)"
     assert broken(simulate(plan_of(("home",), Action(30.0, "leave-a-scheduler", 0.5, 0.0), tidbs=PAIR))) == ""
+
+
+def test_a_member_that_goes_while_it_leads_is_found(monkeypatch):
+    """L1: a driver that says of nobody that it leads lets the leader go; the right one hands over first."""
+    system = App(name="db", kind="StatefulSet", replicas=3, leaders="etcd")
+    plan = plan_of(("handoff",), Action(60.0, "member-restarts", 0.0, 0.0), apps=(system,))
+    result = simulate(plan)
+    assert broken(result) == "" and result.coverage["led-member-deleted-by-us"] == 3
+    assert result.coverage["leadership-moved-by-us"] >= 1
+    right = Etcd._member
+    monkeypatch.setattr(Etcd, "_member", lambda *args: msgspec.structs.replace(right(*args), leaders=0))
+    monkeypatch.setattr(LeaderView, "leader", "db-0")
+    read = Etcd.read
+
+    async def calm(self):
+        return msgspec.structs.replace(await read(self), busy="")
+
+    monkeypatch.setattr(Etcd, "read", calm)
+    assert broken(simulate(plan)) == "L1 no leader on a member that goes"

@@ -36,6 +36,8 @@ class LedSystem:
         self.members: dict[str, float | None] = {}
         self.leader = ""
         self.term = 1
+        #: Since when that is so.
+        self.led_since = timeline.monotonic()
         #: When a leader went with its pod: these seconds nobody could write.
         self.interruptions: list[tuple[float, str]] = []
         #: How often leadership was handed on because somebody asked for it.
@@ -56,8 +58,11 @@ class LedSystem:
         if not self.leader:
             self._elect()
 
-    def stopped(self, name: str) -> None:
+    def stopped(self, name: str, *, for_good: bool = False) -> None:
+        """`for_good`: it was scaled in, and is taken off the list, as its preStop hook does."""
         self.members[name] = None
+        if for_good:
+            del self.members[name]
         if name == self.leader:
             self.interruptions.append((self._timeline.monotonic(), name))
             self.leader = ""
@@ -66,8 +71,7 @@ class LedSystem:
     def _elect(self) -> None:
         able = [n for n in self.members if self.lag(n) == 0]
         if not self.leader and able and len(self.running) > len(self.members) // 2:
-            self.leader = able[0]
-            self.term += 1
+            self._led_by(able[0])
 
     @property
     def running(self) -> list[str]:
@@ -82,13 +86,17 @@ class LedSystem:
         return int(BEHIND * left / CATCH_UP_S) if left > 0 and name != self.leader else 0
 
     def move(self, to: str) -> None:
-        self.leader, self.term, self.moves = to, self.term + 1, self.moves + 1
+        self._led_by(to)
+        self.moves += 1
         if self.returns_to and to != self.returns_to:
             self._timeline.after(1.0, self._return)
 
     def _return(self) -> None:
         if self.returns_to in self.running:
-            self.leader, self.term = self.returns_to, self.term + 1
+            self._led_by(self.returns_to)
+
+    def _led_by(self, name: str) -> None:
+        self.leader, self.term, self.led_since = name, self.term + 1, self._timeline.monotonic()
 
     # ── What it answers ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,4 +221,5 @@ class LedSystems:
             system.started(name)
         elif gone and self._uids.get(key_of(pod)) == uid:
             del self._uids[key_of(pod)]
-            system.stopped(name)
+            wanted = int(parent["spec"].get("replicas", 1)) if parent is not None else 0
+            system.stopped(name, for_good=int(name.rpartition("-")[2]) >= wanted)

@@ -3,14 +3,19 @@
 Each answers with what it did, in words, or "" when there was nothing to do it to.
 """
 
+import json
+
+from mooring.capabilities.drain.nodes import RESTART as RESTART_POD
 from mooring.capabilities.handoff.member_operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import COMPONENT
+from mooring.core.model.times import rfc3339
 from mooring_lab.cluster.controllers import podstate
 from mooring_lab.cluster.kubelet import FAIL
+from mooring_lab.cluster.leaders import LedSystem
 from mooring_lab.events.context import SHOP, TIDB, Apply, Draw, EventContext, Target
 
 MODES = ("all-in-on-demand", "all-in-spot", "majority-in-on-demand", "custom")
@@ -218,6 +223,43 @@ def _operator_back(on: EventContext) -> None:
         on.stage.cluster.annotate(Kind.TIDB_CLUSTER, TIDB, tc["metadata"]["name"], {"sim/looked-at": f"{on.now:.0f}"})
 
 
+def _led_members(on: EventContext) -> list[tuple[LedSystem, str]]:
+    return [(system, name) for _, system in sorted(on.stage.cluster.led.systems.items()) for name in system.running]
+
+
+def member_restarts(on: EventContext, target: Target, draw: Draw) -> str:
+    """`mooring restart` of a member of a system with leaders, or of all of them."""
+    found = on.pick(_led_members(on), target, draw)
+    if found is None:
+        return ""
+    system, name = found
+    names, since = system.running if draw.b < 0.5 else [name], rfc3339(on.stage.clock.now() + 1.0)
+    for one in names:
+        on.stage.cluster.annotate(Kind.POD, system.key[0], one, {RESTART_POD: json.dumps({"since": since})})
+    return ", ".join(names)
+
+
+def member_silent(on: EventContext, target: Target, draw: Draw) -> str:
+    """It does not answer Mooring; it goes on for its own."""
+    found = on.pick(_led_members(on), target, draw)
+    if found is None:
+        return ""
+    system, name = found
+    system.silent.add(name)
+    on.after(10 + draw.b * 120, lambda: system.silent.discard(name))
+    return f"{name} for {10 + draw.b * 120:.0f} s"
+
+
+def leadership_moves(on: EventContext, target: Target, draw: Draw) -> str:
+    """A person's switchover."""
+    able = [(s, name) for s, name in _led_members(on) if s.lag(name) == 0 and s.leader not in {"", name}]
+    found = on.pick(able, target, draw)
+    if found is None:
+        return ""
+    found[0].move(found[1])
+    return f"to {found[1]}"
+
+
 EVENTS: dict[str, Apply] = {
     "rollout": rollout,
     "scale": scale,
@@ -238,4 +280,7 @@ EVENTS: dict[str, Apply] = {
     "feature-off": feature_off,
     "feature-on": feature_on,
     "operator-restarts": operator_restarts,
+    "member-restarts": member_restarts,
+    "member-silent": member_silent,
+    "leadership-moves": leadership_moves,
 }

@@ -135,6 +135,11 @@ class Promises:
             context.fail(promise, words)
         sent[pod["metadata"]["uid"]] = context.now
 
+    def excused(self, pod: Json) -> bool:
+        """It is lost anyway, or nothing of its node is waited for any more."""
+        node = podstate.node_of(pod)
+        return (self.context.noticed(node) and self._is_last_call(pod)) or self._retires_overdue(node)
+
     def _retires_overdue(self, name: str) -> bool:
         """Worked example 3: after `retire-timeout` what is left on the node goes as far as its budgets allow."""
         node = self.context.store.find(Kind.NODE, "", name)

@@ -12,6 +12,7 @@ from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.leaders import LEADERS, LEADERS_ENDPOINT
 from mooring.core.model.machine import MachineState
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.cluster import Cluster
@@ -138,7 +139,12 @@ def add_app(rig: Rig, app: App) -> None:
                 "resources": {"requests": {"storage": "1Gi"}},
             }
             spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
-        cluster.stateful_set(SHOP, app.name, app.replicas, template=template, labels=labels, **spec)
+        if app.leaders:
+            annotations[LEADERS] = app.leaders
+        if app.leaders == "hook":
+            annotations[LEADERS_ENDPOINT] = f"http://hook.{SHOP}.svc:8080/"
+        spec |= {"labels": labels, "annotations": annotations}
+        cluster.stateful_set(SHOP, app.name, app.replicas, template=template, **spec)
     if app.budget is not None:
         cluster.pdb(SHOP, app.name, {"app": app.name}, max_unavailable=app.budget)
 

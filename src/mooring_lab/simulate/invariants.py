@@ -25,6 +25,8 @@ from mooring.process.replica import Replica
 from mooring_lab.cluster.apiserver.server import Write
 from mooring_lab.cluster.apiserver.store import ObjectStore
 from mooring_lab.cluster.controllers import podstate
+from mooring_lab.cluster.controllers.workloads.ownership import controller_of
+from mooring_lab.cluster.leaders import LedSystem
 from mooring_lab.cluster.nodes import ZONE
 from mooring_lab.events.context import TIDB
 from mooring_lab.judge.acts import SLACK_S, Promises, key_of_pod
@@ -356,8 +358,24 @@ class Watch:
                     self.sim.hit("tikv-deleted-by-us")
                 self.gate.on_write(write.what, write.by, pod)
                 self.promises.pod_goes(write.what, write.by, pod)
+                self._member_goes(write, pod)
                 self.floor.pod_goes(write.what, write.by, pod)
                 self._goes_for_silence(write, pod)
+
+    def _member_goes(self, write: Write, pod: Json) -> None:
+        """L1: a member that leads goes only once its leadership was handed on; past a last call it is lost anyway."""
+        name, system = pod["metadata"]["name"], self._system_of(pod)
+        engine = self.sim.engine()
+        if system is None or engine is None or "handoff" not in engine.on or self.stale(write.by):
+            return
+        self.hit("led-member-deleted-by-us")
+        since = system.led_since - (self.sim.stage.cluster.timeline.monotonic() - self.sim.now)
+        if system.leader == name and self.known(since) and not self.promises.excused(pod):
+            self.fail("L1 no leader on a member that goes", f"{write.what} by {write.by}: it leads {system.driver}")
+
+    def _system_of(self, pod: Json) -> LedSystem | None:
+        owner, namespace = controller_of(pod), pod["metadata"]["namespace"]
+        return None if owner is None else self.sim.stage.cluster.led.systems.get((namespace, owner["name"]))
 
     def _goes_for_silence(self, write: Write, pod: Json) -> None:
         """M8: while no node of a zone reports, the way to the API server is the likelier cause."""
@@ -393,6 +411,7 @@ _WRITES: Final = {
     "pd transfer_pd_leader": "pd-leader-transferred",
     "pd add_operator": "pd-operator-added",
     "pd pause_scheduler": "pd-scheduler-paused",
+    "leaders move_off": "leadership-moved-by-us",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.registry import names
+from mooring.core.model.leaders import DRIVERS
 
 #: The groups of `--faults`, and the actions in each.
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
@@ -113,6 +114,14 @@ ZONES: Final[tuple[tuple[str, ...], ...]] = (
     ("zone-silent", "notice-to-all"),
     ("on-demand-closed", "zone-silent"),
 )
+#: In one run of four, by a stream of their own: an etcd, a Patroni or a system behind a hook, and what happens to one.
+SYSTEMS: Final[dict[str, int]] = {
+    "member-restarts": 5,
+    "member-silent": 2,
+    "leadership-moves": 3,
+    "drain-asked": 1,
+    "leader-killed": 1,
+}
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,6 +139,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget: int | None = None
     empty_dir: bool = False
     local_volume: bool = False
+    #: The driver of a system with leaders: etcd, patroni, hook.
+    leaders: str = ""
 
 
 class Tidb(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -216,6 +227,9 @@ def draw_plan(
     if zones and "node" in faults:
         shape = msgspec.structs.replace(shape, zones=zones)
         actions += cut
+    systems, happens = _systems(random.Random(f"{seed}/systems"), minutes, left_out)  # noqa: S311
+    shape = msgspec.structs.replace(shape, apps=(*shape.apps, *systems)) if systems else shape
+    actions += happens
     return Plan(seed=seed, hours=hours, shape=shape, actions=tuple(sorted(actions, key=lambda d: (d.at_s, d.what))))
 
 
@@ -283,6 +297,20 @@ def _ended(chance: random.Random, minutes: float) -> tuple[float, list[Action]]:
     ]
 
 
+def _systems(chance: random.Random, minutes: float, left_out: set[str]) -> tuple[tuple[App, ...], list[Action]]:
+    if chance.random() >= 0.25:
+        return (), []
+    driver, replicas = chance.choice(DRIVERS), chance.choice((3, 3, 5))
+    weights = {name: weight for name, weight in SYSTEMS.items() if name not in left_out}
+    names = chance.choices(list(weights), list(weights.values()), k=chance.randint(2, 8))
+    mode = chance.choice(("", "", "default"))
+    system = App(name="db", kind="StatefulSet", replicas=replicas, leaders=driver, mode=mode)
+    return (system,), [
+        Action(round(minutes * 60 * chance.uniform(0.05, 0.9), 2), name, _share(chance), _share(chance))
+        for name in names
+    ]
+
+
 def _zones(chance: random.Random, minutes: float, racks: int) -> tuple[int, list[Action]]:
     if chance.random() >= 0.25:
         return 0, []
@@ -300,7 +328,17 @@ def action_names() -> list[str]:
     together = {name for actions in TOGETHER for name, *_ in actions}
     faults = {name for group in FAULTS.values() for name in group}
     return sorted(
-        {*LOAD, *INTERFERENCE, *faults, *together, *RARE, *EVICTIONS, *ENDED, *(n for names in ZONES for n in names)}
+        {
+            *LOAD,
+            *INTERFERENCE,
+            *faults,
+            *together,
+            *RARE,
+            *EVICTIONS,
+            *SYSTEMS,
+            *ENDED,
+            *(n for names in ZONES for n in names),
+        }
     )
 
 
@@ -436,6 +474,8 @@ SITUATIONS: Final[dict[str, str]] = {
     "eviction-passed-before-the-end-of-a-node": "an eviction passed right before Karpenter would have deleted by force",
     "deleted-by-force-at-the-end-of-a-node": "Karpenter deleted what was left on a node",
     "eviction-judged": "the gate let a guarded pod go, and it was looked at what was lost",
+    "led-member-deleted-by-us": "a member of an etcd, a Patroni or a hook's system went, and it was looked at who led",
+    "leadership-moved-by-us": "we had leadership handed on",
     "blocked-with-reason": "something ended as blocked, with a reason a person can act on",
 }
 

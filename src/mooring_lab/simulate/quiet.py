@@ -81,6 +81,8 @@ def end_faults(sim: "Simulation") -> None:
     rig.cluster.sabakan.slow(0.0)
     for pd in rig.cluster.pd.values():
         pd.slow(0.0)
+    for system in rig.cluster.led.systems.values():
+        system.silent.clear()
     for name in list(rig.replicas):
         rig.resume(name)
     for name in sim.plan.shape.features:
@@ -283,6 +285,9 @@ def left_overs(sim: "Simulation") -> Iterator[str]:
         name = tc["metadata"]["name"]
         if HANDOFF in podstate.annotations_of(tc) and name not in blocked:
             yield f"{HANDOFF} on {name}"
+    for obj in store.list(Kind.STATEFUL_SET, SHOP):
+        if HANDOFF in podstate.annotations_of(obj) and obj["metadata"]["name"] not in blocked:
+            yield f"{HANDOFF} on {obj['metadata']['name']}"
     for pd, names in pds(sim):
         stores = pd.server.evict_list()
         if stores and not names & (sim.edits.tampered | blocked):

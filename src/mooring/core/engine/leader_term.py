@@ -106,6 +106,8 @@ class LeaderTerm:
         self._statements = Statements()
         self._operators = OperatorIndex()
         self._cap_backlog = CapBacklog()
+        #: What is claimed → the slots that were refused it: they are looked at again when it is let go.
+        self._behind: dict[str, dict[Slot, None]] = {}
 
     # ── What is affected ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,6 +260,9 @@ class LeaderTerm:
         events = self.queue.submit(operator)
         rejected = next((e for e in events if isinstance(e, Rejected) and e.id == operator.id), None)
         if rejected is not None:
+            if rejected.reason == Reason.SUBJECT_BUSY:
+                for claim in operator.claims:
+                    self._behind.setdefault(claim, {})[slot] = None
             if rejected.reason == Reason.TOO_MANY_WAITING:
                 self._cap_backlog.defer(operator.source, slot)
             state = state_of_refusal(self.queue, operator, rejected.reason)
@@ -367,6 +372,9 @@ class LeaderTerm:
         capability = self._capability_of(operator)
         if capability.name in on:
             self._mark_affected(capability, OperatorChanged(operator), now, now + MOMENT_S if idle else None)
+        for claim in operator.claims:  # whoever else wanted the same object
+            for slot in self._behind.pop(claim, ()):
+                self.worklist.wake_at(now + MOMENT_S, slot)
         self._make_room(operator)
 
     def _make_room(self, operator: Operator) -> None:
