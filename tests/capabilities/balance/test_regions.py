@@ -1,8 +1,14 @@
 """T9, T10: the old limits and the queue on one cluster, and what step costs keep a bound; from a seed."""
 
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
 from random import Random
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from bench.regions import SCENARIOS, LimitScheme, Model, QueueScheme, play
 from bench.regions.__main__ import app
 from bench.regions.calibrate import calibrate
@@ -12,6 +18,9 @@ from bench.regions.loads import LoadsError, measure, model_of
 from mooring.core.model.operator import StepKind
 from mooring.core.model.tidb import PdOperator, Peer, Region, Store
 from mooring.core.queue import Settings
+from mooring_lab.cluster.clock import Timeline, WallDriver
+from mooring_lab.cluster.pd import SandboxPd
+from mooring_lab.cluster.pd.http import pd_app
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -153,6 +162,58 @@ async def test_measuring_reads_what_stores_used_and_moves_every_region_back():
     assert (pd.asked[0]["to_store_id"], pd.asked[1]["to_store_id"]) == (4, 2)
     assert (pd.asked[2]["to_store_id"], pd.asked[3]["to_store_id"]) == (3, 1)
     model_of(found)  # it can be read back
+
+
+#: CPU seconds that the stores of the sandbox use for one copy.
+SENDS, RECEIVES = 0.05, 0.25
+
+
+async def test_the_command_measures_the_sandbox(tmp_path):
+    """T10: `measure` against the sandbox's PD and its stores' /metrics, over HTTP: what each store is known to have used
+    for a copy is what the file says, PD shows every region where it was, and `calibrate` takes the file."""
+    timeline = Timeline()
+    pd = SandboxPd(timeline, seed=1, cluster="demo", namespace="tidb")
+    for number in range(4):
+        pd.attach(f"demo-tikv-{number}")
+    pd.load(8, 3)
+    tikv, copies = pd.server.tikv, {}
+
+    def metrics(store):
+        async def answer(_):
+            got = {one: set(tikv.held[one]) for one in tikv.stores}
+            for one, regions in got.items():
+                for region in regions - copies.setdefault("seen", got)[one]:
+                    copies[one] = copies.get(one, 0.0) + RECEIVES
+                    leader = tikv.groups[region].leader
+                    copies[leader] = copies.get(leader, 0.0) + SENDS
+            copies["seen"] = got
+            return web.Response(
+                text=f"process_cpu_seconds_total {1 + copies.get(store, 0.0)}\ntikv_server_cpu_cores_quota 1\n"
+            )
+
+        return answer
+
+    served = pd_app(pd)
+    for store in tikv.stores:
+        served.router.add_get(f"/{store}/metrics", metrics(store))
+    before = {one: set(tikv.held[one]) for one in tikv.stores}
+    driver = asyncio.ensure_future(WallDriver(timeline, speed=2.0).run())
+    async with TestServer(served) as server:
+        url = str(server.make_url("")).rstrip("/")
+        asks = [part for store in tikv.stores for part in ("--status", f"{store}={url}/{store}")]
+        command = ["measure", "--pd", url, *asks, "--regions", "1", "--quiet-s", "0.5"]
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.regions", *command, stdout=PIPE, stderr=PIPE
+        )
+        out, err = await asyncio.wait_for(running.communicate(), 60)
+    driver.cancel()
+    assert running.returncode == 0, err.decode()
+    found = json.loads(out)
+    load = found["loads"]["AddLearner"]
+    assert load["receiver"] == pytest.approx(load["sender"] * RECEIVES / SENDS, rel=0.1) and load["sender"] > 0
+    assert found["loads"]["TransferLeader"] == {"sender": 0.0, "receiver": 0.0}
+    assert {one: set(tikv.held[one]) for one in tikv.stores} == before
+    assert model_of(found).measured >= {"copy", "transfer", "busy"}
 
 
 class MeasuredPd:
