@@ -13,14 +13,23 @@ pytestmark = pytest.mark.e2e
 
 
 class Everybody(Environment):
-    """TiKV and, on the node of its first member, one of everything that a drain meets."""
+    """TiKV, PD and, on a node with a member of each, one of everything that a drain meets."""
 
     features = "handoff=true,drain=true"
     webhook = True
 
     async def __aenter__(self):
         await super().__aenter__()
-        self.node = (await self.pod("demo-tikv-0"))["spec"]["nodeName"]
+        pods = await self.pods()
+        on = {name: pods[name]["spec"]["nodeName"] for name in (*self.names, *self.pd_pods)}
+        #: Three members of each on four nodes: one at least has both.
+        self.tikv, self.pd = next(
+            (tikv, pd)
+            for tikv in self.names
+            for pd in (*self.pd_pods, "")
+            if not self.pd_pods or on[tikv] == on.get(pd)
+        )
+        self.node = on[self.tikv]
         first = {REPLACE_FIRST: "true"}
         await self.api.create(Kind.DEPLOYMENT, self._workload("web", 1, first))
         await self.api.create(Kind.STATEFUL_SET, self._workload("db", 2, first, serviceName="db"))
@@ -69,16 +78,18 @@ class Everybody(Environment):
 
 
 async def test_kubectl_drain_ends_by_itself_and_nothing_is_lost(lab, tmp_path):
-    """D1, D2: TiKV, the only replica of a Deployment under `minAvailable: 1`, a StatefulSet, a DaemonSet, a bare pod: no
-    leader is cut off, the Deployment is served all the time, the StatefulSet misses one at a time, and we delete
-    nothing."""
-    async with Everybody(lab, tmp_path) as all_:
+    """D1, D2: TiKV, the leader of PD, the only replica of a Deployment under `minAvailable: 1`, a StatefulSet, a
+    DaemonSet, a bare pod: no leader is cut off, PD's leadership is handed on first, the Deployment is served all the
+    time, the StatefulSet misses one at a time, and we delete nothing."""
+    async with Everybody(lab, tmp_path, pd_pods=3) as all_:
+        all_.placement.pd.hand_over(all_.pd)
         await all_.start()
         await eventually(all_.leads, tell=all_.logs)
         await eventually(all_.asked, "the webhook is installed", tell=all_.logs)
         least = {"web": 1, "db": 2}
         generation = (await all_.api.get(Kind.DEPLOYMENT, all_.namespace, "web"))["metadata"]["generation"]
-        uid = await all_.uid("demo-tikv-0")
+        uid = await all_.uid(all_.tikv)
+        await eventually(lambda: all_.placement.pd.leader == all_.pd, "its PD member leads")
         drain = asyncio.ensure_future(
             asyncio.to_thread(lab.kubectl, "drain", all_.node, "--ignore-daemonsets", "--force", "--timeout=600s")
         )
@@ -89,6 +100,8 @@ async def test_kubectl_drain_ends_by_itself_and_nothing_is_lost(lab, tmp_path):
         drain.result()
         assert least["web"] == 1
         assert least["db"] >= 1
+        assert any("leader/transfer" in write for write in all_.toll.writes)
+        assert all_.placement.pd.leader != all_.pd
         left = [
             p["metadata"]["labels"].get("app")
             for p in (await all_.pods()).values()
@@ -100,4 +113,4 @@ async def test_kubectl_drain_ends_by_itself_and_nothing_is_lost(lab, tmp_path):
         assert not [
             write for write in all_.toll.writes if "eviction" in write or write.startswith("DELETE /api/v1/namespaces")
         ]
-        await eventually(lambda: all_.handed_over("demo-tikv-0", uid), tell=all_.logs)
+        await eventually(lambda: all_.handed_over(all_.tikv, uid), tell=all_.logs)

@@ -116,6 +116,64 @@ def test_a_single_replica_under_min_available_one_is_replaced_before_it_goes():
     play(scenario)
 
 
+def test_an_autoscaler_and_gitops_write_the_deployment_meanwhile():
+    """D2: an HPA scales 1 → 3 → 2 while the replacement starts, and GitOps applies its manifest anew every second: the
+    drain ends, there is always one that serves, and what they wrote stands."""
+
+    async def scenario(rig):
+        await gated(rig)
+        await deployed(rig)
+        rig.cluster.pdb(SHOP, "web", {"app": "web"}, min_available=1)
+        before = rig.cluster.workload(SHOP, "web")["spec"]
+        drain = Drain(rig, the_pod(rig)[1])
+        least = Least(rig, lambda: serving(rig))
+        task = asyncio.ensure_future(drain.run())
+
+        async def others():
+            hpa, gitops = rig.api.as_client("hpa"), rig.api.as_client("argocd")
+            for second in range(60):
+                manifest = {"metadata": {"annotations": FIRST}, "spec": {"template": before["template"]}}
+                await gitops.patch(Kind.DEPLOYMENT, SHOP, "web", manifest)
+                if second in {8, 16}:
+                    await hpa.patch(Kind.DEPLOYMENT, SHOP, "web", {"spec": {"replicas": 3 if second == 8 else 2}})
+                await rig.sleep(1.0)
+
+        writing = asyncio.ensure_future(others())
+        await least.watch(lambda: task.done() and writing.done())
+        task.result()
+        writing.result()
+        await rig.until(lambda: serving(rig) == 2 and not rig.unsettled() and not left_behind(rig), limit_s=300)
+        assert least.seen >= 1
+        assert rig.cluster.workload(SHOP, "web")["spec"] == {**before, "replicas": 2}
+        assert not any("Deployment" in write for write in rig.writes)
+
+    play(scenario)
+
+
+def test_without_room_the_client_is_told_and_an_autoscaler_sees_a_pending_pod():
+    """D2: the old pod serves on; a node more, and the next try passes."""
+
+    async def scenario(rig):
+        await gated(rig, nodes=1)
+        await deployed(rig)
+        name, node = the_pod(rig)
+        rig.cluster.cordon(node)
+        await refused(rig, name)
+        pending = lambda: [p for p in pods_of(rig) if not podstate.node_of(p)]
+        await rig.until(lambda: bool(pending()))
+        await rig.sleep(10.0)
+        said = await refused(rig, name)
+        assert "room" in said, said
+        assert serving(rig) == 1
+        rig.cluster.add_nodes(1, "new")
+        await rig.until(lambda: serving(rig) == 2)
+        await rig.sleep(5.0)
+        assert await refused(rig, name) == ""
+        await rig.until(lambda: serving(rig) == 1 and the_pod(rig)[1] != node)
+
+    play(scenario)
+
+
 def test_an_unguarded_pod_passes_at_once():
     """D2: others are let through, unseen by the queue."""
 
