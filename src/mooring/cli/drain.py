@@ -163,7 +163,7 @@ def _followed(reach: Reach, names: list[str], until: float | None, output: Forma
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
         line.clear()
-        note(f"it goes on without you; to end it: mooring drain {' '.join(names)} --cancel")
+        note(f"the request stays; to end it: mooring drain {' '.join(names)} --cancel")
         raise
 
 

@@ -187,7 +187,7 @@ async def _back(
             await asyncio.sleep(LOOK_S)
     except asyncio.CancelledError:
         line.clear()
-        note("it goes on without you; to end it: the same command with --cancel")
+        note("the request stays; to end it: the same command with --cancel")
         raise
 
 

@@ -28,7 +28,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
     "mooring_extender_requests_total": ("What schedulers asked, by verb and answer", ("verb", "reason")),
     "mooring_history_entries_total": ("What happened, by verb", ("verb",)),
-    "mooring_defects_total": ("Objects about which nothing could be decided, for a defect of ours", ()),
+    "mooring_defects_total": ("Objects left alone because of a defect in Mooring", ()),
 }
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_operators_waiting": (

@@ -73,7 +73,7 @@ async def test_a_401_throws_the_token_away_and_asks_once_more(script, tmp_path):
         assert await api.raw("GET", "/readyz") == "ok"
         assert [h["Authorization"] for h in script.headers] == ["Bearer old", "Bearer new"]
         script.answer(401).answer(401)
-        with pytest.raises(RefusedError, match="who we are is not accepted"):
+        with pytest.raises(RefusedError, match="does not accept these credentials"):
             await api.raw("GET", "/readyz")
 
 

@@ -69,7 +69,7 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if unknown:
             raise ValueError(f"sources names {', '.join(unknown)}: known are {', '.join(REGION_SCHEDULERS)}")
         if not 1 <= self.pause_s <= 60:
-            raise ValueError("pause-s must be 1 to 60: PD must resume by itself soon after we are gone")
+            raise ValueError("pause-s must be 1 to 60: PD must resume by itself soon after Mooring is gone")
         if self.merge_below_mib >= self.split_above_mib:
             raise ValueError(
                 "merge-below-mib must be less than split-above-mib, or a region is merged and split in turn"

@@ -74,7 +74,7 @@ def next_step(running: OperatorRecord, world: WorldRead, policy: DrainPolicy, no
     mark = request_of(pod)
     if mark is None:
         # Marked as asked for before it was proposed: a person, or the end of the request, took the mark away.
-        return NextStep(step=0, end=End(Reason.WITHDRAWN, "its eviction is no longer wanted"))
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, "its eviction is no longer requested"))
     if mark.source != SOURCE:
         return NextStep(step=0, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
     if running.off:

@@ -161,7 +161,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
         return _add(here, here.look, EVICT, f"takes the leaders off store {here.store_id}")
     if here.never_added and not here.not_ours:
-        swap = _owned(here, THEIRS, "another client's scheduler came before ours")
+        swap = _owned(here, THEIRS, "another client added its evict-leader scheduler first")
         return NextStep(step=EVICT, instructions=(swap,))
     return _watch_leaders(here, here.look)
 

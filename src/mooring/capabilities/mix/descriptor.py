@@ -53,7 +53,7 @@ def leftovers(marked: Marked) -> Iterator[Leftover]:
     for node in sorted(marked.nodes, key=lambda n: n.name):
         mark = mark_of(node)
         if mark is not None:
-            words = "lift our cordon" if is_ours(mark) else "drop the mark; the cordon was there before us"
+            words = "lift our cordon" if is_ours(mark) else "drop the mark; the cordon was there before"
             yield Leftover(f"node {node.name}: {words}", (lift_cordon(node, SPOT, "released"),))
         if has_soft_taint(node):
             edit = EditTaints(node=node.name, uid=node.uid, remove=(SOFT_TAINT,), why="released")

@@ -106,7 +106,9 @@ def error_of(what: str, code: int, body: bytes, *, retry_after: str | None = Non
         case _ if code >= 500:
             return UnansweredError(message, retry_after_s(retry_after, status, default=0.0))
         case 401:
-            return RefusedError(f"{message} (who we are is not accepted: check the token, certificate or plugin)", code)
+            return RefusedError(
+                f"{message} (it does not accept these credentials: check the token, certificate or plugin)", code
+            )
         case _ if 300 <= code < 400:
             return RefusedError(f"{message} (a redirect: is this the API server's address?)", code)
         case _:

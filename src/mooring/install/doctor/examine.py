@@ -93,7 +93,7 @@ async def _examine(target: DoctorTarget, mooring: _Mooring, say: Callable[[str],
     found += [there, *await cluster.rights(api, config.namespace, config.on(), account)]
     say(f"Mooring at {target.server}")
     found += await _running(target, mooring, server_now)
-    say("PD, marks and what is left behind")
+    say("PD, marks and leftovers")
     found += await _left_behind(target, mooring, found)
     return [*found, *_settings(target)]
 

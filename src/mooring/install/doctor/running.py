@@ -168,7 +168,7 @@ async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], addre
     """Configured and answering. `asked`: how often schedulers have asked the running one, None when unknown;
     that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
     if not on:
-        return well("extender", f"{server_of('extender').name} is off: no scheduler need ask us")
+        return well("extender", f"{server_of('extender').name} is off: no scheduler has to ask")
     if asked:
         return well("extender", f"schedulers ask the extender ({asked} times so far)")
     trouble = await probe()

@@ -355,7 +355,7 @@ class Diagnosis:
             kept, remedy = self._obstacle()
             words = f"{words}; {kept}; {again}" if kept else f"{words}; {again}"
             return Case(verdict=Verdict(State.WAITING, Reason.BACK_OFF, words, remedy), again_at=until)
-        words = f"{words}; its successor was created without our webhook; {again}, or when an API server reaches us"
+        words = f"{words}; its successor was created without the webhook; {again}, or when that is reached"
         verdict = Verdict(State.WAITING, Reason.BACK_OFF, words, "see whether the webhook is reachable: mooring doctor")
         return Case(verdict=verdict, again_at=min(until, self.now + self.pace.pause_s))
 
