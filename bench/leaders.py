@@ -2,8 +2,9 @@
 
     python -m bench leaders
 
-The systems are real and run on loopback: etcd, and PostgreSQL under Patroni where both are installed. Their pods are
+etcd, and PostgreSQL under Patroni where both are installed, are real and run on loopback. Their pods are
 the sandbox's, on wall time: a pod that is deleted ends its process (SIGTERM, or SIGKILL), a new one starts it again.
+TiKV is the sandbox's stand-in, in virtual time: 60 regions, of which the client writes one after the other.
 Without Mooring each pod is deleted in turn, the next when the last is Ready, as a rolling update does. With Mooring all
 three are asked for at once, and Mooring decides.
 """
@@ -36,6 +37,11 @@ def main() -> None:
                 what = f"{name} {'with Mooring' if mooring else 'pods deleted one by one'}"
                 writes, failed, gap_s, took_s = asyncio.run(rolled(made(), how, mooring=mooring))
                 print(f"{what:34}{how.name:10}{writes:>8}{failed:>8}{gap_s:>11.2f} s{took_s:>6.0f} s", flush=True)
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        for mooring in (False, True):
+            what = f"TiKV (stand-in) {'with Mooring' if mooring else 'deleted'}"
+            writes, failed, gap_s, took_s = TikvStage(how, mooring=mooring).rolled()
+            print(f"{what:34}{how.name:10}{writes:>8}{failed:>8}{gap_s:>11.2f} s{took_s:>6.0f} s", flush=True)
 
 
 async def rolled(system: RealMembers, how: signal.Signals, *, mooring: bool) -> tuple[int, int, float, float]:
@@ -54,6 +60,76 @@ async def rolled(system: RealMembers, how: signal.Signals, *, mooring: bool) -> 
         return client.writes, client.failed, client.gap_s, took_s
     finally:
         await stage.end()
+
+
+class TikvStage:
+    """Three stores of the sandbox. Told to end (SIGTERM), a store of TiKV 8.5.5 and later waits 20 s for its leaders to
+    be taken off; killed it ends with them, and regions wait for an election."""
+
+    def __init__(self, how: signal.Signals, *, mooring: bool) -> None:
+        from mooring.capabilities.handoff.policy import HandoffPolicy
+        from mooring.process.settings.config import Config
+        from mooring_lab.cluster.pd import SandboxPd
+        from mooring_lab.cluster.pd.settings import PdSettings
+        from mooring_lab.stage.rig import Rig
+
+        self.rig = Rig(seed=1, config=Config(features={"handoff": True}, policies=(HandoffPolicy(idle_s=5.0),)))
+        settings = PdSettings(graceful_s=20.0 if how is signal.SIGTERM else 0.0)
+        self.pd = SandboxPd(self.rig.cluster.timeline, seed=1, cluster="demo", namespace="tidb", settings=settings)
+        self._mooring, self._names = mooring, [f"demo-tikv-{i}" for i in (2, 1, 0)]
+        self._writes = self._failed = 0
+        self._gap_s = self._took_s = 0.0
+        self._since: dict[int, float] = {}
+
+    def rolled(self) -> tuple[int, int, float, float]:
+        self.rig.play(self._whole)
+        return self._writes, self._failed, self._gap_s, self._took_s
+
+    async def _whole(self, rig: Any) -> None:
+        from mooring.core.model.kinds import Kind
+
+        rig.cluster.add_nodes(5)
+        rig.cluster.pd["tidb", "demo"] = self.pd
+        rig.cluster.tidb_cluster("tidb", "demo", tikv=3, pd=0, tidb=0)
+        await rig.sleep(1.0)
+        await rig.until(lambda: rig.cluster.ready("tidb", "demo-tikv") == 3)
+        self.pd.load(60)
+        if self._mooring:
+            rig.start()
+            await rig.until(rig.leads)
+        await rig.sleep(60.0)
+        rig.cluster.timeline.after(EVERY_S, self._write)
+        began, uids = rig.clock.monotonic(), {name: self._uid(name) for name in self._names}
+        for name in self._names:
+            if self._mooring:
+                rig.cluster.annotate(Kind.POD, "tidb", name, {"tidb.pingcap.com/restart": ""})
+            else:
+                rig.cluster.store.delete(Kind.POD, "tidb", name)
+                await rig.until(lambda name=name: self._uid(name) not in {"", uids[name]} and self._ready())  # type: ignore[misc]
+        await rig.until(lambda: all(self._uid(n) not in {"", u} for n, u in uids.items()) and self._ready())
+        self._took_s = rig.clock.monotonic() - began
+        await rig.sleep(30.0)
+
+    def _write(self) -> None:
+        """The next region; and every region without a leader is noted, so that its gap is known."""
+        tikv, now = self.pd.server.tikv, self.rig.clock.monotonic()
+        led = {region for regions in tikv.led.values() for region in regions}
+        for region in tikv.groups:
+            if region not in led:
+                self._gap_s = max(self._gap_s, now - self._since.setdefault(region, now))
+            else:
+                self._since.pop(region, None)
+        regions = sorted(tikv.groups)
+        self._failed += regions[self._writes % len(regions)] not in led
+        self._writes += 1
+        self.rig.cluster.timeline.after(EVERY_S, self._write)
+
+    def _uid(self, name: str) -> str:
+        pod = self.rig.pod("tidb", name)
+        return "" if pod is None else str(pod["metadata"]["uid"])
+
+    def _ready(self) -> bool:
+        return int(self.rig.cluster.ready("tidb", "demo-tikv")) == 3
 
 
 class Client:

@@ -5,6 +5,7 @@ what is quoted of an answer is short and printable. Nothing is repeated here: a 
 """
 
 import asyncio
+import base64
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -50,7 +51,10 @@ def decoded(answer: LeaderAnswer, of: type[T], where: str) -> T:
 
 class HttpAsk:
     def __init__(self, tls: ssl.SSLContext | None = None, login: tuple[str, str] | None = None) -> None:
-        self._tls, self._login = tls, login
+        self._tls = tls
+        self._headers = {"Content-Type": "application/json", "User-Agent": "mooring", "Accept-Encoding": "identity"}
+        if login is not None:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, method: str, url: str, body: Any = None) -> LeaderAnswer:
@@ -76,9 +80,8 @@ class HttpAsk:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._tls or True, limit=8),
-                auth=aiohttp.BasicAuth(*self._login) if self._login else None,
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
-                headers={"Content-Type": "application/json", "User-Agent": "mooring", "Accept-Encoding": "identity"},
+                headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
