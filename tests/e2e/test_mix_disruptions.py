@@ -136,7 +136,7 @@ async def test_nobody_is_moved_in_circles_while_the_webhook_is_not_reached(lab, 
             seen[name] |= await tidb.uids(name)
             leader = await eventually(tidb.leader, tell=tidb.logs)
             told = await leader.ask(f"/api/v1/mix/StatefulSet/{tidb.namespace}/{name}")
-            return told["reason"] == "back-off" and "without our webhook" in told["wrong"]
+            return told["reason"] == "back-off" and "without the webhook" in told["wrong"]
 
         for name in sets:
             await eventually(lambda name=name: left_alone(name), f"{name} is left alone", tell=tidb.logs)

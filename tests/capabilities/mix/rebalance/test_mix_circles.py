@@ -41,7 +41,7 @@ def test_tikv_is_not_restarted_in_circles_while_the_webhook_is_away():
         leader = stage.rig.leader()
         verdict = leader.engine.verdicts["mix", "workload/StatefulSet/tidb/demo-tikv"]
         assert (verdict.state, verdict.reason) == (State.WAITING, Reason.BACK_OFF)
-        assert "without our webhook" in verdict.detail
+        assert "without the webhook" in verdict.detail
         assert "mooring doctor" in verdict.remedy
 
     Stage(on_demand=4, spot=4).play(scenario)
