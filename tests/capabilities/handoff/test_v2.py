@@ -2,16 +2,19 @@
 it did not begin: Mooring adds none, and sees to it that one goes at a time, and that it may go."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from mooring.capabilities.handoff.descriptor import report_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.clients.kube.listing import tidb_clusters
 from mooring.clients.ports import ThrottledError
 from mooring.core.engine.invariants import broken
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import HANDOFF, read_marks
+from mooring.core.model.marks import HANDOFF, HOME, read_marks
+from mooring.install.cleanup.remove import traces
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.controllers.podstate import with_spec
 from mooring_lab.cluster.controllers.tidb import operator_v2
@@ -298,3 +301,21 @@ def test_why_and_status_name_the_member():
     assert said["first"] in str(said[said["second"]])
     rows = {row["pod"]: row for row in said["report"]["clusters"][0]["members"]}
     assert rows[said["first"]]["state"] == "moving" and rows[said["first"]]["store"] in {1, 2}
+
+
+def test_cleanup_takes_back_what_a_killed_one_began():
+    """E12, E6: the mark on the Cluster, PD's lock and the memory of nodes go; no scheduler was ever ours there."""
+
+    async def scenario(s):
+        s.annotate(TIKV[0], RESTART)
+        await s.rig.until(lambda: s.pd.server.lock is not None, limit_s=60, every_s=0.1)
+        s.rig.kill()
+        s.cluster.annotate(Kind.TIDB_V2, NS, NAME, {HOME: "{}"})
+        found = tuple(await tidb_clusters(s.rig.api))
+        pds = SimpleNamespace(pd=s.rig.pd, given=s.rig.given, sharing=lambda _: found)
+        for trace in await traces(s.rig.api, pds, "mooring-system"):
+            assert trace.undo is None or await trace.undo() == ""
+        assert not s.marks() and s.pd.server.lock is None
+        assert HOME not in s.cluster.store.get(Kind.TIDB_V2, NS, NAME)["metadata"].get("annotations", {})
+
+    assert V2().play(scenario).writes("pd remove_evict") == []

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.descriptor import bare_stores, shared_annotations
+from mooring.capabilities.handoff.descriptor import bare_stores, namesakes, shared_annotations
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.descriptor import Examined
 from mooring.core.model.tidb import TidbCluster
@@ -40,3 +40,12 @@ def test_a_bare_store_id_with_several_clusters_is_a_warning():
     assert list(bare_stores(msgspec.structs.replace(bare, clusters=(KEPT,)))) == []
     named = Config(queue={"StoreMaxScheduleCost": {"tidb/demo/1": 5}})
     assert list(bare_stores(Examined(config=named, on=True, clusters=clusters))) == []
+
+
+def test_two_clusters_of_one_name_are_a_warning():
+    """E12: during a migration to tidb-operator v2 nobody can tell whose a pod is; nothing is guarded there."""
+    v2 = TidbCluster("tidb", "demo", "u3", "1", v2=True)
+    both = Examined(config=Config(), on=True, clusters=(KEPT, v2))
+    (finding,) = namesakes(both)
+    assert finding.code == "MO606" and "delete" not in finding.fix
+    assert list(namesakes(msgspec.structs.replace(both, clusters=(OURS, v2)))) == []

@@ -6,8 +6,10 @@ from typing import Any, Final
 from mooring.capabilities.drain import request
 from mooring.capabilities.handoff import led, outlived
 from mooring.capabilities.handoff.capability import Handoff
+from mooring.capabilities.handoff.facts import lock_id
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.report import report
+from mooring.core.model.cluster import Key
 from mooring.core.model.descriptor import (
     EVENTS,
     MEMORY,
@@ -20,7 +22,7 @@ from mooring.core.model.descriptor import (
     Right,
 )
 from mooring.core.model.finding import Finding, ill, well
-from mooring.core.model.instructions import Patch, RemoveEvictLeader
+from mooring.core.model.instructions import Patch, ReleasePdLock, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.operator import Operator
@@ -38,6 +40,7 @@ SHOWN: Final = 3
 def examine(seen: Examined) -> Iterator[Finding]:
     yield from shared_annotations(seen)
     yield from bare_stores(seen)
+    yield from namesakes(seen)
 
 
 def bare_stores(seen: Examined) -> Iterator[Finding]:
@@ -50,6 +53,14 @@ def bare_stores(seen: Examined) -> Iterator[Finding]:
     first = min(tc.key for tc in seen.clusters)
     fix = f'queue: {{StoreMaxScheduleCost: {{"{first}/{bare[0]}": …}}}} in the settings'
     yield ill("settings", "MO604", "limits of stores name their cluster", told, fix, warning=True)
+
+
+def namesakes(seen: Examined) -> Iterator[Finding]:
+    """A TidbCluster and a Cluster of one name: labels tell no difference, so the pods of v2 are nobody's."""
+    for key in sorted({tc.key for tc in seen.clusters if tc.v2} & {tc.key for tc in seen.clusters if not tc.v2}):
+        told = f"TidbCluster and Cluster {key} have one name: pods of tidb-operator v2 there are not guarded"
+        fix = f"kubectl -n {key.namespace} get tidbclusters.pingcap.com,clusters.core.pingcap.com {key.name}"
+        yield ill("handoff", "MO606", "a name means one cluster", told, fix, warning=True)
 
 
 def shared_annotations(seen: Examined) -> Iterator[Finding]:
@@ -92,10 +103,15 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
         yield Leftover(f"tidbcluster {tc.key}: {HANDOFF} cannot be read, so it is left alone")
     elif text:
         ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.evicts and not tc.v2}
-        removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]
+        removals: list[RemoveEvictLeader | ReleasePdLock] = [
+            RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()
+        ]
         entries: dict[str, object] = {"metadata": {"annotations": {HANDOFF: None}}}
         if marks and not tc.v2:
             entries["status"] = {"tikv": {"evictLeaderStatus": dict.fromkeys(marks)}}
+        if tc.v2:
+            locks = {lock_id(Key(tc.namespace, n), m.pod_uid) for n, m in marks.items()}
+            removals += [ReleasePdLock(cluster=tc.key, lock_id=one, why=WHY) for one in sorted(locks)]
         drop = Patch(kind=tc.kind, key=tc.key, uid=tc.uid, patch=entries, why=WHY)
         stores = [f"let store {m.store_id} ({n}) have leaders again" for n, m in ours.items()]
         what = ", ".join([*stores, f"drop {len(marks)} {'mark' if len(marks) == 1 else 'marks'}"])
@@ -166,5 +182,6 @@ DESCRIPTOR = Descriptor(
     codes={
         "MO603": "Mooring and tidb-operator act on the same annotations",
         "MO604": "A store's limit holds in every cluster",
+        "MO606": "Two clusters of one name",
     },
 )

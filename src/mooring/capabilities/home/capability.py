@@ -92,7 +92,7 @@ class Home:
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
                 yield from self._keys_of(pod, world)
-            case Change(kind=Kind.TIDB_CLUSTER, key=key):
+            case Change(kind=Kind.TIDB_CLUSTER | Kind.TIDB_V2, key=key):
                 yield f"{TIDB}/{key}"
             case Change(kind=Kind.STATEFUL_SET, key=key, old=old, new=new):
                 for one in (old, new):

@@ -38,6 +38,7 @@ DESCRIPTOR = Descriptor(
         EVENTS,
         NODE_WRITES,
         Right("pingcap.com", "tidbclusters", ("get", "patch")),
+        Right("core.pingcap.com", "clusters", ("get", "patch")),
         Right("apps", "statefulsets", ("get", "patch")),
     ),
     phrases={"reserve-node": ("the node of {it} reserved", "when {it} is back")},

@@ -12,7 +12,7 @@ import msgspec
 from mooring.capabilities.home.policy import HomeMode, HomePolicy
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
-from mooring.core.model.tidb import COMPONENT, INSTANCE, TidbCluster
+from mooring.core.model.tidb import COMPONENT, INSTANCE, V2_CLUSTER, TidbCluster, v2_component
 from mooring.core.world.members import by_owner
 from mooring.core.world.read import WorldRead
 
@@ -44,7 +44,12 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> Kind:
-        return Kind.TIDB_CLUSTER if self.is_tidb else Kind.STATEFUL_SET
+        return self.keeper.kind if isinstance(self.keeper, TidbCluster) else Kind.STATEFUL_SET
+
+    @property
+    def v2(self) -> TidbCluster | None:
+        """The cluster of tidb-operator v2: its members have no ordinals, and it keeps no node of theirs."""
+        return self.keeper if isinstance(self.keeper, TidbCluster) and self.keeper.v2 else None
 
     @property
     def key(self) -> str:
@@ -62,8 +67,13 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
         told = ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
         return int(ordinal) if told else None
 
+    def is_member(self, name: str) -> bool:
+        return self.v2.may_have(name, TIDB) if self.v2 is not None else self.ordinal_of(name) is not None
+
     def wants(self, name: str) -> bool:
         """Whether this member is to be there. Where their number is not stated, every member is."""
+        if self.v2 is not None:
+            return self.v2.deletion_at is None and self.is_member(name)
         ordinal = self.ordinal_of(name)
         if ordinal is None or self.keeper.deletion_at is not None:
             return False
@@ -81,7 +91,7 @@ def members_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) ->
     said = tc.labels.get(LABEL, "true")
     if said == "false":
         return None
-    sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tidb"))
+    sts = None if tc.v2 else world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tidb"))
     return MemberSet(tc, _MODES.get(said, policy.mode), tc.labels.get(RESERVE_NODE) == "true", sts)
 
 
@@ -108,6 +118,10 @@ def member_set_of(
 ) -> MemberSet | None:
     """The member set of a pod, seen in the world or only in a scheduler's request. None: not ours."""
     decided, member = by_owner(owner, world)
+    if v2_component(owner) is not None:
+        tc = world.tidb_cluster(Key(namespace, labels.get(V2_CLUSTER, "")))
+        mine = v2_component(owner) == TIDB and tc is not None and tc.v2
+        return members_of_cluster(tc, world, policy) if mine and tc is not None else None
     if not decided and labels.get(COMPONENT) == TIDB and INSTANCE in labels:
         member = (Key(namespace, labels[INSTANCE]), TIDB)
     if member is not None and member[1] == TIDB and member[0].namespace == namespace:
@@ -126,5 +140,5 @@ def members_of(member_set: MemberSet, world: WorldRead) -> dict[str, Pod]:
     """Its pods by name, leaving ones too."""
     keeper = member_set.keeper
     pods = world.tidb_pods(keeper.key, "tidb") if isinstance(keeper, TidbCluster) else world.pods_of(keeper)
-    members = (pod for pod in pods if not pod.terminal and member_set.ordinal_of(pod.name) is not None)
+    members = (pod for pod in pods if not pod.terminal and member_set.is_member(pod.name))
     return {pod.name: pod for pod in sorted(members, key=lambda pod: pod.name)}

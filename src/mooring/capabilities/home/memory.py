@@ -1,8 +1,9 @@
 """Where a member's home is: the records of its node, and who writes each.
 
 TiDB members: `TidbCluster.status.tidb.members[<pod>].node`, the design's field, which tidb-operator writes itself.
-Other StatefulSets: an annotation of ours on the StatefulSet. The same annotation, on either, remembers which node one
-of our own operators moved a member off (`left`): it is not sent back there, and where it lands is its new home.
+Other StatefulSets, and clusters of tidb-operator v2: an annotation of ours on the StatefulSet or Cluster. The same
+annotation, on any of them, remembers which node one of our own operators moved a member off (`left`): it is not sent
+back there, and where it lands is its new home.
 """
 
 from collections.abc import Mapping
@@ -176,7 +177,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def record(member_set: MemberSet, pods: Mapping[str, Pod], policy: HomePolicy, now: float) -> Record:
     known = read_places(member_set.keeper.annotations)
-    if isinstance(member_set.keeper, TidbCluster):
+    if isinstance(member_set.keeper, TidbCluster) and member_set.v2 is None:
         members, again_at = _members(member_set, member_set.keeper, pods, policy, now)
         places = _marks_of_moves(member_set, pods, known)
     else:
@@ -232,7 +233,10 @@ def _marks_of_moves(member_set: MemberSet, pods: Mapping[str, Pod], known: Place
 
 
 def _seen_places(member_set: MemberSet, pods: Mapping[str, Pod], known: Places) -> Places:
-    places = {name: place for name, place in known.items() if name in pods or member_set.wants(name)}
+    v2 = member_set.v2
+    # The names of v2 tell no order: while all that are wanted are there, one without a pod was scaled in.
+    full = v2 is not None and v2.tidb_replicas is not None and len(pods) >= v2.tidb_replicas
+    places = {name: place for name, place in known.items() if name in pods or (member_set.wants(name) and not full)}
     for name, pod in pods.items():
         if pod.node:
             places[name] = Place(left=pod.node) if moved_off(pod) else Place(node=pod.node)

@@ -118,6 +118,7 @@ def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Li
     if reservation is not None:
         yield Line("now", f"{reservation.name} is reserved for it")
     keeper = "tc" if member_set.is_tidb else "statefulset"
+    keeper = "clusters.core.pingcap.com" if member_set.v2 is not None else keeper
     yield Line(
         "to change", f"no home     kubectl -n {pod.namespace} label {keeper} {member_set.keeper.name} {LABEL}=false"
     )

@@ -98,6 +98,7 @@ class _OwnerRef(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    api_version: str = msgspec.field(default="", name="apiVersion")
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -360,7 +361,7 @@ def _asked(pod: _Object | None) -> AskedPod | None:
         meta.namespace or "default",
         meta.name,
         meta.labels or NO_LABELS,
-        None if owner is None else Owner(owner.kind, owner.name, owner.uid),
+        None if owner is None else Owner(owner.kind, owner.name, owner.uid, owner.api_version),
     )
 
 

@@ -11,15 +11,14 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.registry import descriptors
-from mooring.clients.kube.listing import list_all
+from mooring.clients.kube.listing import list_all, tidb_clusters
 from mooring.clients.ports import Json, KubeApi, NotFoundError, PortError
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import ConfigMap, Node, Pod, ReplicaSet, Workload
 from mooring.core.model.instructions import Outcome, Patch, Write
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import AGENT
+from mooring.core.model.marks import AGENT, HOME
 from mooring.core.model.reasons import Reason
-from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.undo import Unfenced
 from mooring.process.act import Actor
@@ -44,10 +43,11 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[st
     ours = {one: await _found(api, one[0], namespace, one[1]) for d in every for one in d.objects}
     found = await _webhooks(api, features)
     nodes = [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)]
+    clusters = await tidb_clusters(api)
     standing = leftovers(
         [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)],
         nodes,
-        [o for o in await _all(api, Kind.TIDB_CLUSTER) if isinstance(o, TidbCluster)],
+        clusters,
         {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)},
         [o for (kind, _), obj in ours.items() if obj and isinstance(o := _row(kind, obj), ConfigMap)],
     )
@@ -58,6 +58,10 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str, features: frozenset[st
         patch = {"metadata": {"annotations": {annotation: None}}}
         forget = Patch(kind=Kind.STATEFUL_SET, key=one.key, uid=one.uid, patch=patch, why="cleanup")
         found.append(Trace(f"statefulset {one.key}: delete the record of {what}", _doing(act, forget)))
+    for tc in (o for o in clusters if o.v2 and HOME in o.annotations):
+        patch = {"metadata": {"annotations": {HOME: None}}}
+        forget = Patch(kind=tc.kind, key=tc.key, uid=tc.uid, patch=patch, why="cleanup")
+        found.append(Trace(f"cluster {tc.key}: delete the record of its members' nodes", _doing(act, forget)))
     for node in (o for o in nodes if AGENT in o.annotations):
         patch = {"metadata": {"annotations": {AGENT: None}}}
         forget = Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="cleanup")

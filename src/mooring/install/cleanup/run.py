@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.ports import NotFoundError
-from mooring.core.model.events import Listed
+from mooring.clients.kube.listing import tidb_clusters
+from mooring.core.model.events import Seen
 from mooring.core.model.exits import Exit, UserError
-from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 from mooring.install.cleanup.remove import traces
 from mooring.install.doctor.running import leader
@@ -75,8 +74,5 @@ def refuse_what_runs(status: Any, features: frozenset[str], namespace: str) -> N
 
 async def _fill(world: World, api: HttpKubeApi) -> None:
     """The PD directory finds a cluster's PD by its TidbCluster."""
-    try:
-        page = await api.list(Kind.TIDB_CLUSTER, limit=0)
-    except NotFoundError:
-        return
-    world.apply(Listed(Kind.TIDB_CLUSTER, page.items))
+    for tc in await tidb_clusters(api):
+        world.apply(Seen(tc.kind, tc))

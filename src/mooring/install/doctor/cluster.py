@@ -105,10 +105,12 @@ async def clock_skew(api: HttpKubeApi, now: Callable[[], float]) -> Finding:
 
 
 async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
-    resource = RESOURCES[Kind.TIDB_CLUSTER]
+    resource, v2 = RESOURCES[Kind.TIDB_CLUSTER], RESOURCES[Kind.TIDB_V2]
     try:
         await api.raw("GET", f"/apis/{resource.group}/{resource.version}")
     except NotFoundError:
+        if await _is_served(api, f"/apis/{v2.group}/{v2.version}"):
+            return well("cluster", "the Cluster kind of tidb-operator v2 is there")
         needed = asking("pd", features)
         if not needed:
             return well("cluster", "no TidbCluster kind, and nothing switched on needs it")
@@ -118,6 +120,14 @@ async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
     except PortError as error:
         return skipped("cluster", "TidbCluster kind", str(error))
     return well("cluster", "TidbCluster kind is there")
+
+
+async def _is_served(api: HttpKubeApi, path: str) -> bool:
+    try:
+        await api.raw("GET", path)
+    except PortError:
+        return False
+    return True
 
 
 async def namespace(api: HttpKubeApi, name: str) -> Finding:

@@ -10,7 +10,7 @@ import msgspec
 
 from mooring.capabilities.registry import descriptors, hooks, serving
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.kube.listing import list_all
+from mooring.clients.kube.listing import list_all, tidb_clusters
 from mooring.clients.mooring import trusting
 from mooring.clients.ports import Clock, NotFoundError, PortError, Randomness
 from mooring.core.model.cluster import Node, Pod
@@ -175,10 +175,9 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
         found = await _of_capabilities(target, await _features(target, mooring), ())
         return [skipped("marks", "marks", str(error)), *found]
     try:
-        clusters = await list_all(target.api, Kind.TIDB_CLUSTER)
+        named = await tidb_clusters(target.api)
     except PortError:
-        clusters = []
-    named = [t for t in clusters if isinstance(t, TidbCluster)]
+        named = []
     told = await mooring.ask("/api/v1/handoff")
     found = await running.placement_drivers(named, lambda tc: _look(target, tc), _seen_by(told))
     found += running.led_systems(told)
@@ -195,7 +194,7 @@ async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Fin
     marked = (
         [p for p in pods if isinstance(p, Pod)],
         there,
-        [t for t in clusters if isinstance(t, TidbCluster)],
+        named,
     )
     if on is None:  # no answer, and it was not said what should be on
         return [*found, *running.marks(*marked, alive)]
