@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Write what the docs take from the code: settings.md, promises.md and the README's sample of `make demo`.
+"""Write what the docs take from the code: settings.md, promises.md, api.schema.json and the README's sample of `make demo`.
 
 .venv/bin/python -m docs.generate            # the two pages
 .venv/bin/python -m docs.generate --sample   # the README's sample too: plays the day, some ten seconds
@@ -19,8 +19,10 @@ from typing import Any
 import msgspec
 from docs.promises import AREAS, PROMISES, PURE
 
+from mooring.core.engine.why.words import Explanation
 from mooring.core.queue.config import DEFAULT_STEP_COST
 from mooring.process.assemble import queue_settings
+from mooring.process.http.pagerows import NodeRow, QueueRow, RackRow, StoreRow
 from mooring.process.settings.config import SCALARS, Config, written_out
 from mooring.process.settings.keys import follows as follows_now
 from mooring_lab.demo.acts import ACTS
@@ -218,7 +220,23 @@ def sample(lines: list[str]) -> str:
     return "\n".join(["$ make demo", *shown]) + "\n"
 
 
+# The API
+
+
+def schema() -> str:
+    """Of the answers of the API: that of `why`, and the rows of the frame."""
+    answers = [Explanation, QueueRow, StoreRow, NodeRow, RackRow]
+    _, parts = msgspec.json.schema_components(answers, ref_template="#/$defs/{name}")
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answers of Mooring's API, v1",
+        "$defs": parts,
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
 def main() -> None:
+    (ROOT / "docs" / "api.schema.json").write_text(schema())
     (ROOT / "docs" / "settings.md").write_text(settings_page())
     (ROOT / "docs" / "promises.md").write_text(promises_page())
     if "--sample" in sys.argv:

@@ -1,5 +1,6 @@
 """What the docs take from the code is up to date; the glossary has every word; every promise has its sentence."""
 
+import json
 import re
 
 import pytest
@@ -19,6 +20,14 @@ def test_settings_are_those_of_the_code():
 def test_promises_are_those_that_tests_name():
     """docs/promises.md names for each promise the tests that show it."""
     assert (ROOT / "docs" / "promises.md").read_text() == generate.promises_page(), AGAIN
+
+
+def test_the_schema_is_that_of_the_answers():
+    """docs/api.schema.json has every field of `mooring why -o json` and of the page's rows."""
+    text = (ROOT / "docs" / "api.schema.json").read_text()
+    assert text == generate.schema(), AGAIN
+    fields = json.loads(text)["$defs"]["Explanation"]["properties"]
+    assert {"state", "reason", "answer", "lines", "history"} <= fields.keys()
 
 
 def test_every_promise_that_the_demo_checks_has_its_sentence():

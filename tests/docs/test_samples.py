@@ -43,3 +43,30 @@ def test_the_readme_shows_a_golden_answer_of_why():
     )
     golden = (ROOT / "tests" / "core" / "why" / "golden" / "waiting-behind-another-hand-over.txt").read_text()
     assert sample.partition("\n")[2] in golden
+
+
+def test_the_sandbox_of_the_sample_does_what_it_says(capsys):
+    """The Python of docs/developing.md runs as it stands."""
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "developing.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    exec(compile(code, "docs/developing.md", "exec"), {})
+    assert "spot-0" in capsys.readouterr().out
+
+
+#: Settings that a page shows: what is not of another file.
+SETTINGS = [
+    pytest.param(block, id=f"{name(page)}: {block.split(':')[0]}")
+    for page in PAGES
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    if re.match(r"(?:windows|balance|drain|fleet|handoff|home|mix|blackbox|queue|registry|features):", block)
+]
+
+
+@pytest.mark.parametrize("block", SETTINGS)
+def test_settings_in_the_docs_are_taken(block, tmp_path):
+    """`mooring config -f FILE` takes each sample of settings as it stands."""
+    file = tmp_path / "mooring.yml"
+    file.write_text(block)
+    done = mooring("config", "-f", str(file), "--changed")
+    assert done.returncode == 0, done.stderr
