@@ -189,17 +189,20 @@ async def test_what_a_running_one_says_of_itself(status, ready, code):
     [
         ('mooring_extender_requests_total{reason="home",verb="filter"} 3.0\n', 500, set()),
         ("", 405, {"MO502"}),
+        ("", 401, {"MO502"}),
+        ("", None, {"MO502"}),
         ("", 500, {"MO501"}),
     ],
 )
 async def test_the_extender_is_configured_and_answers(metrics, answer, code):
-    """Asked by a scheduler: both are proved, wherever it listens. Never asked: said so. Not answering: an error."""
+    """Asked by a scheduler: both are proved, wherever it listens. Never asked: said so, also where it asks for a token or
+    is out of reach, as in a pod. Answering otherwise: an error."""
     api = Api()
     api.may, api.holder = True, "m-0"
     status = {"leading": True, "deciding": True, "features": ["home"]}
     async with running(status, metrics=metrics, extender=answer) as server:
-        config = Config(features={"home": True}, listen_extender=server.removeprefix("http://"))
-        assert await codes(api, config, server) == code
+        listens = server.removeprefix("http://") if answer else "127.0.0.1:1"
+        assert await codes(api, Config(features={"home": True}, listen_extender=listens), server) == code
 
 
 async def test_every_setting_is_shown_with_its_source_and_no_secret():

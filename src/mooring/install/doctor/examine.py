@@ -126,8 +126,10 @@ async def _running(target: DoctorTarget, mooring: _Mooring, server_now: float | 
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))
-    if await cluster.is_sandbox(target.api):
-        found.append(skipped("extender", "the extender", "the sandbox's scheduler asks without a network"))
+    if not asked and await cluster.is_sandbox(target.api):
+        found.append(
+            skipped("extender", "the extender", "the sandbox's scheduler has not asked, or asks without a network")
+        )
     else:
         found.append(
             await running.extender(asked, lambda: _probe(mooring.session, address), address, on=serving("extender", on))
@@ -154,8 +156,9 @@ async def _probe(session: aiohttp.ClientSession, address: str) -> str:
     right one: a question as a scheduler asks it would be counted as one."""
     try:
         async with session.get(f"{address}/scheduler/filter") as answer:
-            ours = answer.status == 405 and answer.headers.get("Allow") == "POST"
-            return "" if ours else f"answered {answer.status}: {(await answer.text())[:120]}"
+            # Off loopback nobody gets further without the token.
+            ours = answer.status == 401 or (answer.status == 405 and answer.headers.get("Allow") == "POST")
+            return "" if ours else f"{running.ANSWERED} {answer.status}: {(await answer.text())[:120]}"
     except (aiohttp.ClientError, TimeoutError) as error:
         return str(error) or type(error).__name__
 

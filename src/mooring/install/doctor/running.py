@@ -164,6 +164,10 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool, judged: bool =
     return [*found, ill("webhooks", "MO402", what, seen, fix)]
 
 
+#: How the trouble with an address begins that answers otherwise than ours.
+ANSWERED: Final = "answered"
+
+
 async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
     """Configured and answering. `asked`: how often schedulers have asked the running one, None when unknown;
     that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
@@ -172,12 +176,14 @@ async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], addre
     if asked:
         return well("extender", f"schedulers ask the extender ({asked} times so far)")
     trouble = await probe()
-    if trouble:
+    # One that runs and is asked for its figures listens, if perhaps out of the doctor's reach.
+    if trouble and (asked is None or trouble.startswith(ANSWERED)):
         fix = "mooring run --listen-extender ADDR, and the same address in the scheduler's configuration"
         return ill("extender", "MO501", f"the extender answers at {address}", trouble, fix)
     if asked is None:
         return well("extender", f"the extender answers at {address}")
-    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may be scheduled elsewhere"
+    it = "it runs" if trouble else f"it answers at {address}"
+    seen = f"{it}, and no scheduler has asked this replica yet: members may be scheduled elsewhere"
     fix = "mooring home scheduler-config   (then kube-scheduler --config with what it prints)"
     return ill("extender", "MO502", "a scheduler asks the extender", seen, fix, warning=True)
 
