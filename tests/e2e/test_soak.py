@@ -19,11 +19,12 @@ from pathlib import Path
 
 import pytest
 
+from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring_lab.control.api import ApiConnection
 from mooring_lab.control.cluster import Lab
 from mooring_lab.control.errors import LabError
-from tests.e2e.test_install import crd
+from tests.e2e.definitions import define
 from tests.e2e.test_mix_rebalance import ENABLED, MODE, SETTINGS, Environment
 from tests.e2e.test_tenants import ELEVEN, kept_by_budgets
 from tests.e2e.waiting import until
@@ -184,7 +185,7 @@ def test_a_hostile_tenant_costs_the_others_nothing(lab: Lab, tmp_path: Path) -> 
     settings = {**SETTINGS, "pd-hosts": ["127.0.0.1:*"]}
     environment.config.write_text(json.dumps(settings))
     features = "mix=true,handoff=true,drain=true"
-    lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
+    define(lab, Kind.TIDB_CLUSTER)
     try:
         environment.start(features)
         environment.deploy("web", 1, {ENABLED: "true", MODE: "all-in-spot"})
