@@ -10,7 +10,12 @@ PROFILE = "probe-scheduler"
 ZONES, APPS, TIERS = ("a", "b", "c"), ("web", "db"), ("front", "back")
 TAINTS = (("t1", "x", "NoSchedule"), ("t1", "y", "NoSchedule"), ("t2", "", "NoExecute"), ("t3", "", "PreferNoSchedule"))
 GPU = "example.com/gpu"
-NODES, PODS, PROBES = 8, 16, 50
+#: Pods of the lower ones may be preempted by those of the higher, but for those that preempt nobody.
+PRIORITY = {"probe-low": 10, "probe-mid": 100, "probe-high": 1000, "probe-meek": 2000}
+MEEK = "probe-meek"
+NODES, PODS, PROBES, CHOOSERS = 8, 16, 50, 10
+#: In the names of those whose node kube-scheduler shall choose.
+CHOOSER = "-c"
 
 
 class Case(random.Random):
@@ -23,6 +28,7 @@ class Case(random.Random):
         self.nodes = [self._node(n) for n in range(NODES)]
         self.volumes, self.claims = self._storage()
         self.pods = [self._pod(f"{self.name}-p{n}", placed=True) for n in range(PODS)]
+        self.budgets = [self._budget(n) for n in range(self.randint(0, 3))]
         #: Those that are leaving: they hold a finalizer, and are deleted once they are there.
         self.leaving = {one["metadata"]["name"] for one in self.pods if "finalizers" in one["metadata"]}
 
@@ -41,7 +47,7 @@ class Case(random.Random):
             node["status"][part] |= room
         taints = [t for t in TAINTS if self.maybe(0.08)]
         node["spec"] = {
-            "taints": [{"key": k, "value": v, "effect": e} for k, v, e in taints],
+            "taints": list({(k, e): {"key": k, "value": v, "effect": e} for k, v, e in taints}.values()),
             "unschedulable": self.maybe(0.1),
         }
         return node
@@ -78,6 +84,29 @@ class Case(random.Random):
     def probes(self) -> list[Json]:
         return [self._pod(f"{self.name}-x{n}", placed=False) for n in range(PROBES)]
 
+    def choosers(self) -> list[Json]:
+        """They prefer more than they demand, or few nodes were left to choose from."""
+        return [self._chooser(f"{self.name}{CHOOSER}{n}") for n in range(CHOOSERS)]
+
+    def _chooser(self, name: str) -> Json:
+        pod = self._pod(name, placed=False)
+        spec = pod["spec"]
+        spec["affinity"] = self._preferred()
+        spec["topologySpreadConstraints"] = [
+            {**self._spread(key), "whenUnsatisfiable": "ScheduleAnyway"}
+            for key in (self._keys() if self.maybe(0.5) else ())
+        ]
+        for one in spec["topologySpreadConstraints"]:
+            one.pop("minDomains", None)
+        for field in ("nodeSelector", "volumes"):
+            spec.pop(field, None)
+        spec.pop("priorityClassName", None)
+        return pod
+
+    def _budget(self, n: int) -> Json:
+        metadata = {"name": f"{self.name}-b{n}", "namespace": self.choice(self.namespaces)}
+        return {"metadata": metadata, "spec": {"minAvailable": self.randint(0, 4), "selector": self._selector()}}
+
     def _pod(self, name: str, *, placed: bool) -> Json:
         labels = {"app": self.choice(APPS), "tier": self.choice(TIERS), "rev": self.choice("12")}
         spec: Json = {
@@ -95,8 +124,13 @@ class Case(random.Random):
         if self.maybe(0.2):
             spec["containers"][0]["ports"] = [self._port()]
         affinity = self._affinity()
+        if placed and self.maybe(0.3):
+            for kind, preferred in self._preferred().items():
+                affinity.setdefault(kind, {}).update(preferred)
         if affinity:
             spec["affinity"] = affinity
+        if self.maybe(0.6):
+            spec["priorityClassName"] = self.choice(list(PRIORITY))
         if not placed or self.maybe(0.3):
             self._ask(spec)
         metadata: Json = {"name": name, "namespace": self.choice(self.namespaces), "labels": labels}
@@ -181,6 +215,19 @@ class Case(random.Random):
             if self.maybe(share):
                 terms = [self._pod_term() for _ in range(self.choice((1, 1, 2)))]
                 found[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        return found
+
+    def _preferred(self) -> Json:
+        field, found = "preferredDuringSchedulingIgnoredDuringExecution", dict[str, Json]()
+        if self.maybe(0.4):
+            terms = [
+                {"weight": self.randint(1, 100), "preference": self._node_term()} for _ in range(self.randint(1, 3))
+            ]
+            found["nodeAffinity"] = {field: [one for one in terms if one["preference"]]}
+        for kind in ("podAffinity", "podAntiAffinity"):
+            if self.maybe(0.3):
+                terms = [self._pod_term() for _ in range(self.randint(1, 2))]
+                found[kind] = {field: [{"weight": self.randint(1, 100), "podAffinityTerm": term} for term in terms]}
         return found
 
     def _node_term(self) -> Json:

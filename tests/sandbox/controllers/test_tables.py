@@ -3,8 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring_lab.cluster.apiserver.store import ObjectStore
+from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.controllers.podstate import with_meta, with_spec
-from mooring_lab.cluster.nodes import node_object
+from mooring_lab.cluster.nodes import HOSTNAME, node_object
 from mooring_lab.cluster.scheduler.classes import ClassTable
 from mooring_lab.cluster.scheduler.constraints import points, sibling_penalties
 from mooring_lab.cluster.scheduler.needs import parse_needs
@@ -77,10 +79,11 @@ def test_penalties_for_siblings_equal_the_points_of_spreading(counts):
     """The quick way to keep siblings apart gives each node the same distance from a free one as the full computation."""
     snapshot = SchedulerSnapshot()
     for index, count in enumerate(counts):
-        snapshot.set_node(with_meta(node_object(f"n{index:02d}", index, 0.0), labels={}))
+        snapshot.set_node(with_meta(node_object(f"n{index:02d}", index, 0.0), labels={HOSTNAME: f"n{index:02d}"}))
         for i in range(count):
             snapshot.place(PodUse(("ns", f"p{index}-{i}"), f"u{index}-{i}", f"n{index:02d}", CLASSES[0], {}, "owner"))
-    full = points(snapshot, "ns", {}, CLASSES[0], "owner", [node.index for node in snapshot.order])
+    use = PodUse(("ns", "new"), "new", "", CLASSES[0], {}, "owner")
+    full = points(ObjectStore(Timeline()), snapshot, use, [node.index for node in snapshot.order])
     free = full[counts.index(0)]
     quick = sibling_penalties(snapshot.by_owner["owner"], len(counts))
     assert [free - full[i] for i in range(len(counts))] == [quick[c] if c else 0 for c in counts]

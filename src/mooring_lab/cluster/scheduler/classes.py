@@ -6,7 +6,7 @@ from pod to pod (siblings, anti-affinity, volumes, nominations) is laid over it 
 
 Scores and weights are kube-scheduler's defaults: taints 3, node affinity 2, least allocated 1, balanced 1. Affinity
 and PreferNoSchedule are normalised over the nodes of the whole table rather than over the feasible ones; that is the
-same whenever a class has one preference, which is the usual case.
+same while all nodes that are preferred are so by one weight, which is the usual case. Where not, `is_exact` is False.
 """
 
 from typing import Final
@@ -67,16 +67,51 @@ def _taken(node: NodeState, wanted: tuple[tuple[str, str, int], ...]) -> bool:
 
 
 def load_score(node: NodeState, needs: Needs) -> int:
-    """Least allocated plus balanced allocation, each 0…100, with the pod on the node."""
-    cpu_room, memory_room = node.cpu or 1, node.memory or 1
-    cpu = min(cpu_room, node.score_cpu + needs.score_cpu_milli)
-    memory = min(memory_room, node.score_memory + needs.score_memory)
-    least = ((cpu_room - cpu) * 100 // cpu_room + (memory_room - memory) * 100 // memory_room) // 2
-    skew = abs(
-        min(1.0, (node.used_cpu + needs.cpu_milli) / cpu_room)
-        - min(1.0, (node.used_memory + needs.memory) / memory_room)
+    """Least allocated plus balanced allocation, each 0…100. The second compares the node with and without the pod, and
+    weighs nothing for a pod that asks for nothing."""
+    cpu_room, memory_room = node.cpu, node.memory
+    least = count = 0
+    for room, used in (
+        (cpu_room, node.score_cpu + needs.sought_cpu_milli),
+        (memory_room, node.score_memory + needs.sought_memory),
+    ):
+        if room:
+            least += (room - used) * 100 // room if used <= room else 0
+            count += 1
+    least = least // count if count else 0
+    if not needs.cpu_milli and not needs.memory:
+        return least
+    if not cpu_room or not memory_room:
+        return least + 75
+    cpu, memory = node.used_cpu, node.used_memory
+    alone = abs(min(1.0, cpu / cpu_room) - min(1.0, memory / memory_room)) / 2
+    cpu, memory = cpu + needs.cpu_milli, memory + needs.memory
+    beside = abs(min(1.0, cpu / cpu_room) - min(1.0, memory / memory_room)) / 2
+    return least + 50 + (50 + int((1 - beside) * 100) - int((1 - alone) * 100)) // 2
+
+
+def liking(node: NodeState, needs: Needs) -> int:
+    """By the pod's preferred node affinity."""
+    return sum(w for w, term in needs.preferred if term.matches(node.labels, node.name))
+
+
+def shunning(node: NodeState, needs: Needs) -> int:
+    """How many of its PreferNoSchedule taints the pod does not tolerate."""
+    return sum(
+        1
+        for taint in node.taints
+        if taint.effect == "PreferNoSchedule" and not any(t.tolerates(taint) for t in needs.tolerations)
     )
-    return least + int((1 - skew / 2) * 100)
+
+
+def faces(liked: list[int], shunned: list[int]) -> list[int]:
+    """Points for node affinity and taints, weights 2 and 3, normalised over these nodes."""
+    most_liked, most_shunned = max(liked, default=0), max(shunned, default=0)
+    return [
+        (2 * (100 * like // most_liked) if most_liked else 0)
+        + 3 * (100 - 100 * shun // most_shunned if most_shunned else 100)
+        for like, shun in zip(liked, shunned, strict=True)
+    ]
 
 
 class ClassTable:
@@ -90,6 +125,7 @@ class ClassTable:
         self._liking: list[int] = []
         self._shunning: list[int] = []
         self._face: list[int] = []
+        self.is_exact = True
         self.scores: list[int] = []
 
     def catch_up(self) -> list[int]:
@@ -111,8 +147,8 @@ class ClassTable:
         nodes = self._snapshot.order
         self._versions = [node.version for node in nodes]
         self._refused = [bool(refuses(node, self.needs)) for node in nodes]
-        self._liking = [self._like(node) for node in nodes]
-        self._shunning = [self._shun(node) for node in nodes]
+        self._liking = [liking(node, self.needs) for node in nodes]
+        self._shunning = [shunning(node, self.needs) for node in nodes]
         self._normalise()
 
     def _faces_changed(self, changed: set[int]) -> bool:
@@ -123,7 +159,7 @@ class ClassTable:
                 continue
             self._versions[index] = node.version
             self._refused[index] = bool(refuses(node, self.needs))
-            like, shun = self._like(node), self._shun(node)
+            like, shun = liking(node, self.needs), shunning(node, self.needs)
             if (like, shun) != (self._liking[index], self._shunning[index]):
                 self._liking[index], self._shunning[index] = like, shun
                 normal = False
@@ -131,24 +167,9 @@ class ClassTable:
             self._normalise()
         return not normal
 
-    def _like(self, node: NodeState) -> int:
-        return sum(w for w, term in self.needs.preferred if term.matches(node.labels, node.name))
-
-    def _shun(self, node: NodeState) -> int:
-        return sum(
-            1
-            for taint in node.taints
-            if taint.effect == "PreferNoSchedule" and not any(t.tolerates(taint) for t in self.needs.tolerations)
-        )
-
     def _normalise(self) -> None:
-        most_liked = max(self._liking, default=0)
-        most_shunned = max(self._shunning, default=0)
-        self._face = [
-            (2 * (100 * like // most_liked) if most_liked else 0)
-            + 3 * (100 - 100 * shun // most_shunned if most_shunned else 100)
-            for like, shun in zip(self._liking, self._shunning, strict=True)
-        ]
+        self._face = faces(self._liking, self._shunning)
+        self.is_exact = len({0, *self._liking}) <= 2 and len({0, *self._shunning}) <= 2
         self.scores = [NEVER] * len(self._face)
         for index in range(len(self._face)):
             self._score(index)

@@ -99,6 +99,31 @@ class PodRules:
             near = [{n.index for n in snapshot.order if _domain(n, term.topology_key) is not None} for term in terms]
         return set.intersection(*near)
 
+    def draws(self, candidates: list[int]) -> dict[int, int]:
+        """Soft affinity: its own to pods that are there, and theirs to it."""
+        snapshot, use, needs = self._snapshot, self._use, self._use.needs
+        raw: dict[int, int] = {}
+        own = [(1, term) for term in needs.affine_preferred] + [(-1, term) for term in needs.anti_preferred]
+        for sign, term in own:
+            self._draw(raw, term.topology_key, self._count(term).by_node, sign * term.weight, candidates)
+        for (_, _, key), (term, owner, on) in snapshot.drawing.items():
+            if use.key[0] in self._namespaces(term, owner.key[0]) and selects(
+                term.selector_for(owner.labels), use.labels
+            ):
+                self._draw(raw, key, on, term.weight, candidates)
+        return raw
+
+    def _draw(
+        self, raw: dict[int, int], key: str, by_node: Mapping[str, int], weight: int, candidates: list[int]
+    ) -> None:
+        nodes, per_domain = self._snapshot.nodes, dict[str, int]()
+        for name, count in by_node.items():
+            if name in nodes and (domain := _domain(nodes[name], key)) is not None:
+                per_domain[domain] = per_domain.get(domain, 0) + count
+        for i in candidates:
+            domain = _domain(self._snapshot.order[i], key)
+            raw[i] = raw.get(i, 0) + weight * per_domain.get(domain or "", 0)
+
     def _all_select(self, terms: Iterable[PodTerm], namespace: str, labels: Mapping[str, str]) -> bool:
         own = self._use
         return all(
@@ -194,57 +219,52 @@ def promised(snapshot: SchedulerSnapshot, nominated: dict[str, dict[str, PodUse]
     return out
 
 
-def points(
-    snapshot: SchedulerSnapshot,
-    namespace: str,
-    labels: dict[str, str],
-    needs: Needs,
-    owner_uid: str,
-    candidates: list[int],
-) -> dict[int, int]:
-    """Points (to subtract where negative) for spread and soft pod affinity, weight 2 each, over these candidates."""
-    rules = [rule for rule in needs.spread if not rule.hard]
-    if needs.spread:
-        raw = _spread_raw(snapshot, namespace, labels, needs, rules, candidates) if rules else {}
-    else:
-        raw = _siblings_raw(snapshot, owner_uid, candidates)
-    result: dict[int, int] = {}
+def points(store: ObjectStore, snapshot: SchedulerSnapshot, use: PodUse, candidates: list[int]) -> dict[int, int]:
+    """Points for spread and soft pod affinity, weight 2 each, over these candidates."""
+    rules = [rule for rule in use.needs.spread if not rule.hard]
+    raw: dict[int, int] = {}
+    ignored: set[int] = set()
+    if rules:
+        raw = _spread_raw(snapshot, use, rules, candidates)
+        ignored = set(candidates) - set(raw)
+    elif not use.needs.spread:
+        raw = _siblings_raw(snapshot, use.owner_uid, candidates)
+    result: dict[int, int] = dict.fromkeys(ignored, 0)
     if raw:
         most, least = max(raw.values()), min(raw.values())
-        if most > 0 and most != least:
-            for index, value in raw.items():
-                result[index] = 2 * (100 * (most + least - value) // most)
-    soft = _soft_affinity(snapshot, namespace, labels, needs, candidates)
+        for index, value in raw.items():
+            result[index] = 2 * (100 * (most + least - value) // most if most else 100)
+    soft = PodRules(store, snapshot, use).draws(candidates)
     if soft:
         most, least = max(soft.values()), min(soft.values())
         if most != least:
             for index, value in soft.items():
-                result[index] = result.get(index, 0) + 2 * int(100 * (value - least) / (most - least))
+                result[index] = result.get(index, 0) + 2 * int(100.0 * ((value - least) / (most - least)))
     return result
 
 
 def _siblings_raw(snapshot: SchedulerSnapshot, owner_uid: str, candidates: list[int]) -> dict[int, int]:
-    """kube-scheduler's system defaults: replicas of one owner apart by host (skew 3) and by zone (skew 5). Whole
-    numbers, as there."""
-    on = snapshot.by_owner.get(owner_uid)
-    if not on:
-        return {}
+    """kube-scheduler's system defaults: replicas of one owner apart by host (skew 3) and by zone (skew 5), the latter
+    among the nodes that have a zone. Whole numbers, as there."""
+    on = snapshot.by_owner.get(owner_uid, {})
     nodes = snapshot.order
+    if not owner_uid or not (on or snapshot.zoned):
+        return {}
     zones: dict[str, int] = {}
     for name, count in on.items():
         node = snapshot.nodes.get(name)
         if node is not None and (zone := node.labels.get(ZONE)) is not None:
             zones[zone] = zones.get(zone, 0) + count
     host_weight = math.log(len(candidates) + 2)
-    if not zones:
-        return {i: round(on.get(nodes[i].name, 0) * host_weight + 2) for i in candidates}
     zone_weight = math.log(len({nodes[i].labels.get(ZONE) for i in candidates}) + 2)
-    return {
-        i: round(
-            on.get(nodes[i].name, 0) * host_weight + 2 + zones.get(nodes[i].labels.get(ZONE, ""), 0) * zone_weight + 4
-        )
-        for i in candidates
-    }
+    raw = {}
+    for i in candidates:
+        labels = nodes[i].labels
+        value = on.get(nodes[i].name, 0) * host_weight + 2 if HOSTNAME in labels else 0.0
+        if ZONE in labels:
+            value += zones.get(labels[ZONE], 0) * zone_weight + 4
+        raw[i] = round(value)
+    return raw
 
 
 def sibling_penalties(on: Mapping[str, int], feasible: int) -> dict[int, int]:
@@ -256,38 +276,22 @@ def sibling_penalties(on: Mapping[str, int], feasible: int) -> dict[int, int]:
 
 
 def _spread_raw(
-    snapshot: SchedulerSnapshot,
-    namespace: str,
-    labels: dict[str, str],
-    needs: Needs,
-    rules: list[TopologySpread],
-    candidates: list[int],
+    snapshot: SchedulerSnapshot, use: PodUse, rules: list[TopologySpread], candidates: list[int]
 ) -> dict[int, int]:
-    raw = dict.fromkeys(candidates, 0.0)
+    """Of those candidates that have the labels of all rules."""
+    nodes = snapshot.order
+    weighed = [i for i in candidates if all(rule.topology_key in nodes[i].labels for rule in rules)]
+    raw = dict.fromkeys(weighed, 0.0)
     for rule in rules:
-        counts = _domain_counts(snapshot, namespace, labels, needs, rule, rules)
-        weight = math.log(len(counts) + 2)
-        for i in candidates:
-            domain = _domain(snapshot.order[i], rule.topology_key)
-            raw[i] += counts.get(domain or "", 0) * weight + rule.max_skew - 1
+        key = rule.topology_key
+        if key == HOSTNAME:  # every pod there counts, whatever the rule says of nodes
+            selector = with_label_keys(rule.selector, use.labels, rule.label_keys)
+            by_node = snapshot.count((use.key[0],), selector, leaving=False).by_node if selector else {}
+            counts = {nodes[i].labels[key]: by_node.get(nodes[i].name, 0) for i in weighed}
+            weight = math.log(len(weighed) + 2)
+        else:
+            counts = _domain_counts(snapshot, use.key[0], use.labels, use.needs, rule, rules)
+            weight = math.log(len({nodes[i].labels[key] for i in weighed}) + 2)
+        for i in weighed:
+            raw[i] += counts.get(nodes[i].labels[key], 0) * weight + rule.max_skew - 1
     return {i: round(value) for i, value in raw.items()}
-
-
-def _soft_affinity(
-    snapshot: SchedulerSnapshot, namespace: str, labels: dict[str, str], needs: Needs, candidates: list[int]
-) -> dict[int, int]:
-    raw: dict[int, int] = {}
-    for sign, terms in ((1, needs.affine_preferred), (-1, needs.anti_preferred)):
-        for term in terms:
-            selector = term.selector_for(labels)
-            by_node = snapshot.count(term.namespaces or (namespace,), selector).by_node
-            per_domain: dict[str, int] = {}
-            for name, count in by_node.items():
-                node = snapshot.nodes.get(name)
-                domain = None if node is None else _domain(node, term.topology_key)
-                if domain is not None:
-                    per_domain[domain] = per_domain.get(domain, 0) + count
-            for i in candidates:
-                domain = _domain(snapshot.order[i], term.topology_key)
-                raw[i] = raw.get(i, 0) + sign * term.weight * per_domain.get(domain or "", 0)
-    return raw

@@ -14,9 +14,11 @@ from mooring.clients.ports import Json
 from mooring.clients.wire.quantity import milli, readable, whole
 from mooring.core.model.cluster import Requirement, SelectorTerm, Toleration
 
-#: What a pod without requests counts as when nodes are compared (not when they are filtered).
+#: What a container without requests counts as when nodes are compared (not when they are filtered).
 DEFAULT_CPU_MILLI: Final = 100
 DEFAULT_MEMORY: Final = 200 * 1024 * 1024
+_NONE: Final[Mapping[str, str]] = {}
+_DEFAULTS: Final = {"cpu": f"{DEFAULT_CPU_MILLI}m", "memory": str(DEFAULT_MEMORY)}
 EVERY_ADDRESS: Final = "0.0.0.0"
 #: What a pod as a whole may ask for.
 _OF_PODS: Final = frozenset({"cpu", "memory"})
@@ -66,14 +68,12 @@ class Needs(msgspec.Struct, frozen=True):
     preempts: bool = True
     #: (address, protocol, port); "0.0.0.0" is every address.
     host_ports: tuple[tuple[str, str, int], ...] = ()
-
-    @property
-    def score_cpu_milli(self) -> int:
-        return self.cpu_milli or DEFAULT_CPU_MILLI
-
-    @property
-    def score_memory(self) -> int:
-        return self.memory or DEFAULT_MEMORY
+    #: What it counts as when nodes are compared: once it is there, and while a node is sought for it. kube-scheduler
+    #: then overlooks what the pod as a whole asks for.
+    score_cpu_milli: int = DEFAULT_CPU_MILLI
+    score_memory: int = DEFAULT_MEMORY
+    sought_cpu_milli: int = DEFAULT_CPU_MILLI
+    sought_memory: int = DEFAULT_MEMORY
 
 
 def parse_term(term: Json) -> SelectorTerm:
@@ -109,20 +109,20 @@ def _amounts(asked: Json | None) -> Counter[str]:
     return Counter({name: milli(v) if name == "cpu" else whole(v) for name, v in (asked or {}).items()})
 
 
-def _asked(resources: Json | None) -> Counter[str]:
+def _asked(resources: Json | None, missing: Mapping[str, str] = _NONE) -> Counter[str]:
     """A limit without a request is a request of as much."""
     given = resources or {}
-    return _amounts({**(given.get("limits") or {}), **(given.get("requests") or {})})
+    return _amounts({**missing, **(given.get("limits") or {}), **(given.get("requests") or {})})
 
 
-def _requests(spec: Json) -> dict[str, int]:
+def _requests(spec: Json, missing: Mapping[str, str] = _NONE) -> dict[str, int]:
     """Kubernetes' rule: containers and sidecars together, or the moment of starting up that needs most if that is more;
-    what the pod as a whole asks for counts instead; and its overhead."""
+    what the pod as a whole asks for counts instead; and its overhead. `missing`: of a container that does not say."""
     together, sidecars, start = Counter[str](), Counter[str](), Counter[str]()
     for container in spec.get("containers") or ():
-        together += _asked(container.get("resources"))
+        together += _asked(container.get("resources"), missing)
     for container in spec.get("initContainers") or ():
-        asked = _asked(container.get("resources"))
+        asked = _asked(container.get("resources"), missing)
         if is_sidecar(container):
             together += asked
             sidecars += asked
@@ -130,9 +130,12 @@ def _requests(spec: Json) -> dict[str, int]:
         else:
             start |= asked + sidecars
     total = together | start
-    whole_pod = _asked(spec.get("resources"))
-    total.update({name: value - total[name] for name, value in whole_pod.items() if name in _OF_PODS})
+    total.update({name: value - total[name] for name, value in _whole(spec).items()})
     return dict(total + _amounts(spec.get("overhead")))
+
+
+def _whole(spec: Json) -> dict[str, int]:
+    return {name: value for name, value in _asked(spec.get("resources")).items() if name in _OF_PODS}
 
 
 def is_sidecar(container: Json) -> bool:
@@ -184,6 +187,8 @@ def _spread(one: Json) -> TopologySpread:
 
 def parse_needs(spec: Json) -> Needs:
     requests = _requests(spec)
+    missing = {name: of for name, of in _DEFAULTS.items() if name not in requests} if _whole(spec) else _DEFAULTS
+    weighed, sought = _requests(spec, missing), _requests({**spec, "resources": None}, _DEFAULTS)
     cpu, memory = requests.pop("cpu", 0), requests.pop("memory", 0)
     affinity = spec.get("affinity") or {}
     node = affinity.get("nodeAffinity") or {}
@@ -208,6 +213,10 @@ def parse_needs(spec: Json) -> Needs:
         int(spec.get("priority") or 0),
         spec.get("preemptionPolicy", "PreemptLowerPriority") != "Never",
         _host_ports(spec),
+        weighed.get("cpu", 0),
+        weighed.get("memory", 0),
+        sought.get("cpu", 0),
+        sought.get("memory", 0),
     )
 
 

@@ -7,6 +7,7 @@ chooses at random there.
 """
 
 import heapq
+from collections.abc import Iterable
 from typing import Final
 
 from mooring.clients.ports import Json, PortError
@@ -21,9 +22,10 @@ from mooring_lab.cluster.controllers.workloads.ownership import controller_of
 from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.cluster.scheduler import selection
 from mooring_lab.cluster.scheduler.classes import ClassTables
+from mooring_lab.cluster.scheduler.constraints import Out
 from mooring_lab.cluster.scheduler.extenders import ExtenderError, run_preempt
 from mooring_lab.cluster.scheduler.needs import NeedsCache, claims_of
-from mooring_lab.cluster.scheduler.selection import Profile, Selection, Unfit
+from mooring_lab.cluster.scheduler.selection import Profile, Selection, Unfit, Victims
 from mooring_lab.cluster.scheduler.snapshot import PodKey, PodUse, SchedulerSnapshot
 
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -83,6 +85,8 @@ class SchedulingQueue:
 
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: Owners whose pods are kept apart by default.
+_SPREAD: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 
 
 class Scheduler:
@@ -195,7 +199,7 @@ class Scheduler:
             node or node_of(pod),
             self._needs.of(pod["spec"]),
             labels_of(pod),
-            "" if owner is None else owner["uid"],
+            "" if owner is None or owner["kind"] not in _SPREAD else owner["uid"],
             moment((pod.get("status") or {}).get("startTime", "")) or 0.0,
             podstate.terminating(pod),
         )
@@ -203,6 +207,18 @@ class Scheduler:
     def feasible(self, pod: Json) -> set[str]:
         """The nodes that the pod could go to now."""
         return self._selection.feasible(pod, self._use(pod))
+
+    def scores(self, pod: Json) -> dict[str, int]:
+        """The same nodes, each with its points: it goes to one of those that have the most."""
+        use = self._use(pod)
+        return self._selection.scores(use, self._selection.feasible(pod, use))
+
+    def victims(self, pod: Json) -> dict[str, Victims]:
+        """By node: who would have to leave for it there."""
+        use = self._use(pod)
+        found = self._selection.choose(Profile(percentage_of_nodes_to_score=100), pod, use)
+        hopeless = found.hopeless if isinstance(found, Unfit) else {}
+        return {one.node: one for one in self._victims(pod, use, hopeless)}
 
     def _cluster_event(self) -> None:
         """Something changed that may let an unschedulable pod in: one look for all events of this moment."""
@@ -331,9 +347,7 @@ class Scheduler:
         """The node whose victims are now leaving, or ""."""
         if not use.needs.preempts or self._waits_for_victims(pod, use):
             return ""
-        passes = self._selection.passes_without(pod, use)
-        harmed = selection.candidates(self.snapshot, use.needs, unfit.hopeless, self._protected, passes)
-        found = {one.node: one for one in harmed}
+        found = {one.node: one for one in self._victims(pod, use, unfit.hopeless)}
         for extender in profile.extenders:
             if not found or extender.preempt is None:
                 continue
@@ -364,6 +378,10 @@ class Scheduler:
         self._nominated.setdefault(best.node, {})[use.uid] = self._use(pod, best.node)
         return best.node
 
+    def _victims(self, pod: Json, use: PodUse, hopeless: Out) -> Iterable[Victims]:
+        passes = self._selection.passes_without(pod, use)
+        return selection.candidates(self.snapshot, use.needs, hopeless, self._unprotected, passes)
+
     def _waits_for_victims(self, pod: Json, use: PodUse) -> bool:
         name = (pod.get("status") or {}).get("nominatedNodeName")
         node = self.snapshot.nodes.get(name or "")
@@ -375,12 +393,26 @@ class Scheduler:
             if one.needs.priority < use.needs.priority
         )
 
-    def _protected(self, victim: PodUse) -> bool:
-        return any(
-            int((pdb.get("status") or {}).get("disruptionsAllowed", 0)) <= 0
-            and selects(pdb["spec"].get("selector"), victim.labels)
-            for pdb in self._store.list(Kind.PDB, victim.key[0])
-        )
+    def _unprotected(self, pods: list[PodUse]) -> set[PodKey]:
+        """Those that may go without breaking a budget, the most important first."""
+        left: dict[tuple[str, str], int] = {}
+        free = set()
+        for pod in pods:
+            broken = False
+            for pdb in self._store.list(Kind.PDB, pod.key[0]):
+                selector, status = pdb["spec"].get("selector"), pdb.get("status") or {}
+                if (
+                    not selector
+                    or not selects(selector, pod.labels)
+                    or pod.key[1] in (status.get("disruptedPods") or ())
+                ):
+                    continue
+                key = key_of(pdb)
+                left[key] = left.get(key, int(status.get("disruptionsAllowed", 0))) - 1
+                broken = broken or left[key] < 0
+            if not broken:
+                free.add(pod.key)
+        return free
 
     def _unnominate(self, uid: str) -> None:
         for name in [name for name, pods in self._nominated.items() if uid in pods]:

@@ -9,14 +9,22 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring_lab.cluster.apiserver.store import ObjectStore
-from mooring_lab.cluster.controllers.podstate import labels_of
 from mooring_lab.cluster.randomness import SeededRandomness
 from mooring_lab.cluster.scheduler import constraints
-from mooring_lab.cluster.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses
+from mooring_lab.cluster.scheduler.classes import (
+    NEVER,
+    ClassTables,
+    faces,
+    lacks,
+    liking,
+    load_score,
+    refuses,
+    shunning,
+)
 from mooring_lab.cluster.scheduler.constraints import Out
 from mooring_lab.cluster.scheduler.extenders import Extender, ExtenderError, run_filter, run_prioritize
 from mooring_lab.cluster.scheduler.needs import Needs, pinned_to
-from mooring_lab.cluster.scheduler.snapshot import NodeState, PodUse, SchedulerSnapshot
+from mooring_lab.cluster.scheduler.snapshot import NodeState, PodKey, PodUse, SchedulerSnapshot
 
 MIN_NODES: Final = 100
 MIN_PERCENT: Final = 5
@@ -71,20 +79,21 @@ class Selection:
             return Unfit(out, {})
         pinned = pinned_to(needs)
         if pinned is not None:
-            scores = {snapshot.nodes[n].index: self._direct(n, needs) for n in pinned if n in snapshot.nodes}
-            feasible = [i for i, score in sorted(scores.items()) if score != NEVER and i not in out]
-            return self._finish(profile, pod, use, feasible, scores, out)
-        table = self._tables.of(needs).catch_up()
+            named = sorted(snapshot.nodes[name].index for name in pinned if name in snapshot.nodes)
+            feasible = [i for i in named if i not in out and self._is_free(snapshot.order[i], needs)]
+            return self._finish(profile, pod, use, feasible, None, out)
+        known = self._tables.of(needs)
+        table = known.catch_up()
         promised_here = (pod.get("status") or {}).get("nominatedNodeName")
         if promised_here in snapshot.nodes:
             index = snapshot.nodes[promised_here].index
             if table[index] != NEVER and index not in out:
-                return self._finish(profile, pod, use, [index], {index: table[index]}, out)
+                return self._finish(profile, pod, use, [index], None, out)
         if out:
             table = table.copy()
             for index in out:
                 table[index] = NEVER
-        return self._sampled(profile, pod, use, table, out)
+        return self._sampled(profile, pod, use, table, out, exact=known.is_exact)
 
     def feasible(self, pod: Json, use: PodUse) -> set[str]:
         """The nodes that pass every filter."""
@@ -93,7 +102,11 @@ class Selection:
         if isinstance(out, str):
             return set()
         nodes = (node for node in self._snapshot.order if node.index not in out)
-        return {node.name for node in nodes if self._direct(node.name, use.needs) != NEVER}
+        return {node.name for node in nodes if self._is_free(node, use.needs)}
+
+    def scores(self, use: PodUse, feasible: Iterable[str]) -> dict[str, int]:
+        indexes = sorted(self._snapshot.nodes[name].index for name in feasible)
+        return {self._snapshot.order[i].name: score for i, score in self._totals(use, indexes, None).items()}
 
     def passes_without(self, pod: Json, use: PodUse) -> Passes | None:
         """Whether rules about other pods, ports and volumes let it in on a node once some pods there are gone. None: it
@@ -105,11 +118,13 @@ class Selection:
         def passes(node: NodeState, without: list[PodUse]) -> bool:
             for one in without:
                 snapshot.take_away(one.key)
+                snapshot.discount(one, -1)
             try:
                 out = self._out(pod, use)
                 return not isinstance(out, str) and node.index not in out and not lacks(node, needs)
             finally:
                 for one in without:
+                    snapshot.discount(one, 1)
                     snapshot.place(one)
 
         return passes
@@ -130,11 +145,13 @@ class Selection:
             out.update(constraints.promised(self._snapshot, self._nominated, use.uid, needs))
         return out
 
-    def _direct(self, name: str, needs: Needs) -> int:
-        node = self._snapshot.nodes[name]
-        return NEVER if refuses(node, needs) or lacks(node, needs) else load_score(node, needs)
+    @staticmethod
+    def _is_free(node: NodeState, needs: Needs) -> bool:
+        return not (refuses(node, needs) or lacks(node, needs))
 
-    def _sampled(self, profile: Profile, pod: Json, use: PodUse, table: list[int], out: Out) -> str | Unfit:
+    def _sampled(
+        self, profile: Profile, pod: Json, use: PodUse, table: list[int], out: Out, *, exact: bool
+    ) -> str | Unfit:
         count = len(table)
         if not count:
             return Unfit("no nodes available to schedule pods", {})
@@ -151,22 +168,24 @@ class Selection:
         del near[taken:]
         self._start = (start + taken) % count
         needs = use.needs
-        plain = not (profile.extenders or needs.spread or needs.anti_preferred or needs.affine_preferred)
-        if plain and max(near) != NEVER:
+        drawn = needs.anti_preferred or needs.affine_preferred or self._snapshot.drawing
+        if exact and not (profile.extenders or needs.spread or drawn) and max(near) != NEVER:
             best = self._quick(near, start, count, use)
             if best is not None:
                 return self._snapshot.order[best].name
         feasible = sorted((start + at) % count for at, score in enumerate(near) if score != NEVER)
-        return self._finish(profile, pod, use, feasible, table, out)
+        return self._finish(profile, pod, use, feasible, table if exact else None, out)
 
     def _quick(self, near: list[int], start: int, count: int, use: PodUse) -> int | None:
         """The best of the sample when only siblings have to be weighed besides the table."""
         nodes = self._snapshot.order
+        if self._snapshot.zoned and use.owner_uid:
+            return None
         on = self._snapshot.by_owner.get(use.owner_uid)
         if not on:
             return (start + self._best(near)) % count
         feasible = len(near) - near.count(NEVER)
-        if self._snapshot.zoned or len(on) >= feasible:
+        if len(on) >= feasible:
             return None
         penalties = constraints.sibling_penalties(on, feasible)
         weighed: set[int] = set()
@@ -185,7 +204,7 @@ class Selection:
         pod: Json,
         use: PodUse,
         feasible: list[int],
-        scores: list[int] | dict[int, int],
+        scores: list[int] | None,
         out: Out,
     ) -> str | Unfit:
         """Extenders, then points, for a list of candidates in the order of their names."""
@@ -211,11 +230,7 @@ class Selection:
             return Unfit(self._explain(use.needs, out, refused), hopeless)
         if len(feasible) == 1:
             return nodes[feasible[0]].name
-        total = {i: scores[i] for i in feasible}
-        for index, more in constraints.points(
-            self._snapshot, use.key[0], labels_of(pod), use.needs, use.owner_uid, feasible
-        ).items():
-            total[index] += more
+        total = self._totals(use, feasible, scores)
         names = [nodes[i].name for i in feasible]
         for extender in profile.extenders:
             for name, more in run_prioritize(extender, pod, names, self._snapshot).items():
@@ -223,6 +238,19 @@ class Selection:
                     total[self._snapshot.nodes[name].index] += more
         scored = [total[i] for i in feasible]
         return nodes[feasible[self._best(scored)]].name
+
+    def _totals(self, use: PodUse, feasible: list[int], scores: list[int] | None) -> dict[int, int]:
+        """The points of all plugins. `scores`: what a table says of load and face, where it is exact."""
+        if scores is None:
+            nodes, needs = [self._snapshot.order[i] for i in feasible], use.needs
+            face = faces([liking(node, needs) for node in nodes], [shunning(node, needs) for node in nodes])
+            loads = [load_score(node, needs) for node in nodes]
+            total = {i: load + shown for i, load, shown in zip(feasible, loads, face, strict=True)}
+        else:
+            total = {i: scores[i] for i in feasible}
+        for index, more in constraints.points(self._store, self._snapshot, use, feasible).items():
+            total[index] += more
+        return total
 
     def _best(self, scores: list[int]) -> int:
         """Where the highest is: the first, or one of several at random."""
@@ -263,9 +291,11 @@ def _importance(pod: PodUse) -> tuple[int, float, str]:
     return (-pod.needs.priority, pod.started_at, pod.uid)
 
 
-def victims_on(
-    node: NodeState, needs: Needs, protected: Callable[[PodUse], bool], passes: Passes | None = None
-) -> Victims | None:
+#: Of pods, the most important first, those that may go without breaking a budget.
+Unprotected = Callable[[list[PodUse]], set[PodKey]]
+
+
+def victims_on(node: NodeState, needs: Needs, unprotected: Unprotected, passes: Passes | None = None) -> Victims | None:
     """`passes` None: the pod meets no rule about other pods, and only room counts."""
     lower = [pod for pod in node.pods.values() if pod.needs.priority < needs.priority]
 
@@ -274,43 +304,45 @@ def victims_on(
 
     if not lower or not fits(lower):
         return None
-    guarded = {pod.key for pod in lower if protected(pod)}
-    lower.sort(key=lambda pod: (pod.key not in guarded, *_importance(pod)))
+    lower.sort(key=_importance)
+    free = unprotected(lower)
+    lower.sort(key=lambda pod: pod.key in free)
     going = list(lower)
     for pod in lower:  # keep those that need not go
         without = [one for one in going if one.key != pod.key]
         if fits(without):
             going = without
     going.sort(key=_importance)
-    return Victims(node.name, tuple(going), sum(pod.key in guarded for pod in going))
+    return Victims(node.name, tuple(going), sum(pod.key not in free for pod in going))
 
 
 def candidates(
     snapshot: SchedulerSnapshot,
     needs: Needs,
     hopeless: Out,
-    protected: Callable[[PodUse], bool],
+    unprotected: Unprotected,
     passes: Passes | None = None,
 ) -> Iterable[Victims]:
     """Nodes where preemption helps: not those whose face refuses the pod, nor those out for good. As many as
     kube-scheduler would look for."""
     nodes = list(snapshot.order)
     likely = (node for node in nodes if node.index not in hopeless and not refuses(node, needs))
-    found = (victims_on(node, needs, protected, passes) for node in likely)
+    found = (victims_on(node, needs, unprotected, passes) for node in likely)
     return islice((one for one in found if one is not None and one.pods), max(MIN_NODES, len(nodes) // 10))
 
 
 def least_harm(found: Iterable[Victims]) -> Victims | None:
-    """Fewest PDBs broken, then the lowest highest priority, then the lowest sum, then fewest pods, then name."""
-    return min(
-        found,
-        key=lambda one: (
-            one.pdb_violations,
-            max(pod.needs.priority for pod in one.pods),
-            sum(pod.needs.priority + 2**31 for pod in one.pods),
-            len(one.pods),
-            -min(pod.started_at for pod in one.pods),
-            one.node,
-        ),
-        default=None,
+    """Fewest budgets broken, then the lowest highest priority, then the lowest sum, then fewest pods, then those that
+    started last, then name."""
+    return min(found, key=lambda one: (*harm(one), one.node), default=None)
+
+
+def harm(of: Victims) -> tuple[float, ...]:
+    highest = max(pod.needs.priority for pod in of.pods)
+    return (
+        of.pdb_violations,
+        highest,
+        sum(pod.needs.priority + 2**31 for pod in of.pods),
+        len(of.pods),
+        -min(pod.started_at for pod in of.pods if pod.needs.priority == highest),
     )

@@ -118,6 +118,12 @@ class MatchCount:
                 self.by_node.pop(pod.node, None)
 
 
+#: By namespace, selector and topology key.
+_Terms = dict[tuple[str, bytes, str], tuple[PodTerm, PodUse, dict[str, int]]]
+#: What a required affinity of a pod that is placed weighs for others.
+HARD_AFFINITY: Final = 1
+
+
 class SchedulerSnapshot:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeState] = {}
@@ -135,7 +141,9 @@ class SchedulerSnapshot:
         self.by_owner: dict[str, dict[str, int]] = {}
         self.counts: dict[tuple[tuple[str, ...], bytes, bool], MatchCount] = {}
         #: Anti-affinity terms of pods that are placed, each with one such pod and the nodes where they are.
-        self.anti: dict[tuple[str, bytes, str], tuple[PodTerm, PodUse, dict[str, int]]] = {}
+        self.anti: _Terms = {}
+        #: The same of those that draw or keep away others softly: their weight is signed.
+        self.drawing: _Terms = {}
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,6 +229,12 @@ class SchedulerSnapshot:
             self._note(pod, -1)
         return pod
 
+    def discount(self, pod: PodUse, sign: int) -> None:
+        """kube-scheduler imagines a pod gone from counts of spread though it was leaving, and so was not in them."""
+        for count in self.counts.values() if pod.leaving else ():
+            if not count.leaving:
+                count.note(msgspec.structs.replace(pod, leaving=False), sign)
+
     def _note(self, pod: PodUse, sign: int) -> None:
         node = self.nodes.get(pod.node)
         if node is not None:
@@ -230,7 +244,7 @@ class SchedulerSnapshot:
             self._homeless.setdefault(pod.node, {})[pod.key] = pod
         else:
             self._homeless.get(pod.node, {}).pop(pod.key, None)
-        if pod.owner_uid:
+        if pod.owner_uid and not pod.leaving:
             on = self.by_owner.setdefault(pod.owner_uid, {})
             left = on.get(pod.node, 0) + sign
             if left:
@@ -241,12 +255,15 @@ class SchedulerSnapshot:
                     del self.by_owner[pod.owner_uid]
         for count in self.counts.values():
             count.note(pod, sign)
-        for term in pod.needs.anti:
-            exact = [term.selector_for(pod.labels), term.namespaces, term.namespace_selector]
-            _, _, on = self.anti.setdefault((pod.key[0], _selector_key(exact), term.topology_key), (term, pod, {}))
-            on[pod.node] = on.get(pod.node, 0) + sign
-            if not on[pod.node]:
-                del on[pod.node]
+        needs = pod.needs
+        for term in needs.anti:
+            _note_term(self.anti, term, pod, sign)
+        for term in needs.affine:
+            _note_term(self.drawing, msgspec.structs.replace(term, weight=HARD_AFFINITY), pod, sign)
+        for term in needs.affine_preferred:
+            _note_term(self.drawing, term, pod, sign)
+        for term in needs.anti_preferred:
+            _note_term(self.drawing, msgspec.structs.replace(term, weight=-term.weight), pod, sign)
 
     @staticmethod
     def _load(node: NodeState, pod: PodUse, sign: int) -> None:
@@ -270,6 +287,17 @@ class SchedulerSnapshot:
             for pod in self.pods.values():
                 found.note(pod, 1)
         return found
+
+
+def _note_term(terms: _Terms, term: PodTerm, pod: PodUse, sign: int) -> None:
+    exact = [term.selector_for(pod.labels), term.namespaces, term.namespace_selector, term.weight]
+    key = (pod.key[0], _selector_key(exact), term.topology_key)
+    _, _, on = terms.setdefault(key, (term, pod, {}))
+    on[pod.node] = on.get(pod.node, 0) + sign
+    if not on[pod.node]:
+        del on[pod.node]
+        if not on:
+            del terms[key]
 
 
 def _selector_key(selector: object) -> bytes:
