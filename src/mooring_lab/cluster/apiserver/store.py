@@ -145,7 +145,7 @@ class ObjectStore:
         metadata = obj["metadata"]
         current = self.get(kind, metadata.get("namespace", ""), metadata["name"])
         check_preconditions(kind, current, metadata.get("uid") or "", metadata.get("resourceVersion") or "")
-        return self._replace(kind, current, self._admissible(kind, current, obj, status=status))
+        return self._replace(kind, current, self._admissible(kind, current, obj, status=status), status=status)
 
     def patch(
         self,
@@ -273,12 +273,12 @@ class ObjectStore:
                 new = allocate(new, (o for o in self.list(kind) if o is not current), current)
         return new
 
-    def _replace(self, kind: Kind, current: Json, new: Json) -> Json:
+    def _replace(self, kind: Kind, current: Json, new: Json, *, status: bool = False) -> Json:
         metadata = {**new["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
         new = {**new, "metadata": metadata}
         if new == current:
             return current
-        if kind in GENERATION_KINDS and spec_changed(kind, current, new):
+        if kind in GENERATION_KINDS and not status and spec_changed(kind, current, new):
             metadata["generation"] = current["metadata"].get("generation", 0) + 1
         self._stamped(new)
         key = key_of(current)

@@ -54,7 +54,7 @@ STATUS_KINDS: Final = frozenset(
     }
 )
 #: Their status update may touch labels and annotations too.
-STATUS_KEEPS_METADATA: Final = frozenset({Kind.POD, Kind.NODE})
+STATUS_KEEPS_METADATA: Final = frozenset({Kind.POD, Kind.NODE, Kind.DEPLOYMENT})
 #: metadata that a client cannot write after creation.
 OWN_METADATA: Final = (
     "name",

@@ -13,7 +13,7 @@ from mooring_lab.cluster.apiserver.labels import selects
 from mooring_lab.cluster.apiserver.store import ObjectStore
 from mooring_lab.cluster.clock import Timeline
 from mooring_lab.cluster.controllers import podstate
-from mooring_lab.cluster.controllers.podstate import key_of, labels_of
+from mooring_lab.cluster.controllers.podstate import key_of, labels_of, make_condition, with_condition
 from mooring_lab.cluster.controllers.queue import Key, WorkQueue
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
 from mooring_lab.cluster.controllers.workloads.rollout import resolve
@@ -21,6 +21,14 @@ from mooring_lab.cluster.controllers.workloads.rollout import resolve
 #: An eviction that was granted but whose pod never began to leave is forgotten after so long.
 DISRUPTED_S: Final = 120.0
 _KINDS: Final = {"ReplicaSet": Kind.REPLICA_SET, "StatefulSet": Kind.STATEFUL_SET, "Deployment": Kind.DEPLOYMENT}
+
+
+#: Nobody can say how many pods these want.
+_WITHOUT_SCALE: Final = frozenset({"DaemonSet", "Job", "Node"})
+
+
+class _NoScaleError(Exception):
+    """A budget that counts by what controllers want covers a pod whose controller does not say."""
 
 
 class Disruption:
@@ -73,18 +81,25 @@ class Disruption:
             podstate.ready(pod) and not podstate.terminating(pod) and pod["metadata"]["name"] not in disrupted
             for pod in pods
         )
-        expected, desired = self._desired(budget, pods)
-        status: Json = {
-            **(budget.get("status") or {}),
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            "expectedPods": expected,
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "disruptionsAllowed": max(0, healthy - desired) if expected > 0 else 0,
-        }
-        status.pop("disruptedPods", None)
-        if disrupted:
-            status["disruptedPods"] = disrupted
+        status: Json = dict(budget.get("status") or {})
+        try:
+            expected, desired = self._desired(budget, pods)
+        except _NoScaleError:  # only what must not be is written: nobody may go
+            status["disruptionsAllowed"], reason = 0, "SyncFailed"
+        else:
+            status |= {
+                "observedGeneration": budget["metadata"].get("generation", 1),
+                "expectedPods": expected,
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "disruptionsAllowed": max(0, healthy - desired) if expected > 0 else 0,
+            }
+            status.pop("disruptedPods", None)
+            if disrupted:
+                status["disruptedPods"] = disrupted
+            reason = "SufficientPods" if status["disruptionsAllowed"] else "InsufficientPods"
+        allowed = make_condition("DisruptionAllowed", str(reason == "SufficientPods"), now, reason)
+        status["conditions"] = with_condition(list(status.get("conditions") or ()), allowed)
         if status != budget.get("status"):
             self._store.mutate(Kind.PDB, *key, lambda one: {**one, "status": status})
         return DISRUPTED_S if disrupted else None
@@ -107,6 +122,8 @@ class Disruption:
             if owner is None or owner["uid"] in seen:
                 continue  # a bare pod is not recreated, so it is not expected
             seen.add(owner["uid"])
+            if owner["kind"] in _WITHOUT_SCALE:
+                raise _NoScaleError
             kind = _KINDS.get(owner["kind"])
             obj = None if kind is None else self._store.find(kind, pod["metadata"]["namespace"], owner["name"])
             if obj is None:

@@ -65,6 +65,8 @@ class DaemonSets:
             self.queue.add((pod["metadata"]["namespace"], reference["name"]))
 
     def _on_node(self, _kind: str, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            return  # as in Kubernetes: its pods are the garbage collector's, and the next change is soon enough
         if old is not None and new is not None and old["spec"] == new["spec"] and labels_of(old) == labels_of(new):
             return
         for obj in self._store.list(Kind.DAEMON_SET):
@@ -88,6 +90,8 @@ class DaemonSets:
             self._create(key, obj, template, name, revision)
         for name in sorted(by_node):
             alive = [pod for pod in by_node[name] if not podstate.terminating(pod)]
+            if name not in verdicts:
+                alive = [pod for pod in alive if not podstate.node_of(pod)]
             surplus = alive if name not in stay else alive[1:]
             for pod in (*surplus, *(p for p in alive[:1] if podstate.terminal(p))):
                 self._delete(pod)

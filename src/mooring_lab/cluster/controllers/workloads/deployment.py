@@ -79,27 +79,42 @@ def deployment_status(
 
 
 def _progress(obj: Json, old: Json, status: Json, new: Json | None, now: float) -> tuple[Json | None, float | None]:
-    wanted = int(obj["spec"].get("replicas", 1))
+    current = _progressing(old)
+    reason = "" if current is None else current.get("reason")
+    if obj["spec"].get("paused") or (reason == COMPLETE and status["replicas"] == status["updatedReplicas"]):
+        return current, None  # no rollout is under way
     if new is None:
         return None, None
-    done = status["updatedReplicas"] == status["replicas"] == status["availableReplicas"] == wanted
-    if done:
-        return make_condition("Progressing", "True", now, "NewReplicaSetAvailable"), None
-    current = next((c for c in old.get("conditions") or () if c["type"] == "Progressing"), None)
-    moved = any(
-        old.get(name, 0) != status[name]
-        for name in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-    )
+    if is_complete(obj, status):
+        return make_condition("Progressing", "True", now, COMPLETE), None
     deadline_s = float(obj["spec"].get("progressDeadlineSeconds", 600))
-    if current is None or moved or current.get("reason") == "NewReplicaSetAvailable":
+    grown = any(status[f] > old.get(f, 0) for f in ("updatedReplicas", "readyReplicas", "availableReplicas"))
+    left, left_before = (one.get("replicas", 0) - one.get("updatedReplicas", 0) for one in (status, old))
+    if grown or left < left_before:
         item = make_condition("Progressing", "True", now, "ReplicaSetUpdated")
         return {**item, "lastUpdateTime": rfc3339(now)}, deadline_s
-    since = moment(current.get("lastUpdateTime", current["lastTransitionTime"])) or 0.0
-    if now - since >= deadline_s and not obj["spec"].get("paused"):
-        return make_condition("Progressing", "False", now, "ProgressDeadlineExceeded"), None
+    if current is None or reason == COMPLETE:
+        return current, None
+    since = moment(str(current.get("lastUpdateTime") or current["lastTransitionTime"])) or 0.0
+    if now - since >= deadline_s:
+        return make_condition("Progressing", "False", now, LATE), None
     return current, since + deadline_s - now
 
 
+def is_complete(obj: Json, status: Json) -> bool:
+    """Every replica is of the newest revision, and serves."""
+    counts = {status.get(field, 0) for field in ("updatedReplicas", "replicas", "availableReplicas")}
+    return counts == {int(obj["spec"].get("replicas", 1))}
+
+
+def _progressing(status: Json) -> Json | None:
+    conditions: list[Json] = status.get("conditions") or []
+    return next((one for one in conditions if one["type"] == "Progressing"), None)
+
+
+COMPLETE: Final = "NewReplicaSetAvailable"
+LATE: Final = "ProgressDeadlineExceeded"
+PAUSED: Final = "DeploymentPaused"
 REVISION: Final = "deployment.kubernetes.io/revision"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAX: Final = "deployment.kubernetes.io/max-replicas"
@@ -158,6 +173,9 @@ class Deployments:
         new = next((one for one in sets if self._is_new(one, obj)), None)
         old = [one for one in sets if one is not new]
         paused = bool(obj["spec"].get("paused"))
+        reason = (_progressing(obj.get("status") or {}) or {}).get("reason")
+        if paused != (reason == PAUSED) and not (paused and reason == LATE):
+            obj = self._say_progress(obj, "Unknown", PAUSED if paused else "DeploymentResumed")
         if new is None and not paused:
             if self._strategy(obj) == "Recreate" and self._old_pods_left(obj, old):
                 self._scale_to_zero(obj, old)
@@ -171,8 +189,11 @@ class Deployments:
             self._recreate(obj, new, old)
         elif new is not None:
             self._roll(obj, new, old)
-        self._forget_history(obj)
-        return self._write_status(key)
+        again_s = self._write_status(key)
+        obj = self._store.find(Kind.DEPLOYMENT, *key) or obj
+        if paused or is_complete(obj, obj.get("status") or {}):
+            self._forget_history(obj)
+        return again_s
 
     def _sets_of(self, obj: Json) -> list[Json]:
         """Its ReplicaSets, oldest first."""
@@ -229,10 +250,19 @@ class Deployments:
         }
         fresh: Json = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
         try:
-            return self._store.create(Kind.REPLICA_SET, fresh)
+            made = self._store.create(Kind.REPLICA_SET, fresh)
         except AlreadyExistsError:
             self._update_status(obj, collisionCount=collisions + 1)
             raise
+        self._say_progress(obj, "True", "NewReplicaSetCreated")
+        return made
+
+    def _say_progress(self, obj: Json, status: str, reason: str) -> Json:
+        now = self._timeline.now()
+        item = {**make_condition("Progressing", status, now, reason), "lastUpdateTime": rfc3339(now)}
+        conditions = with_condition(list((obj.get("status") or {}).get("conditions") or ()), item)
+        self._update_status(obj, conditions=conditions)
+        return self._store.find(Kind.DEPLOYMENT, *key_of(obj)) or obj
 
     def _set_annotations(self, obj: Json, revision: int) -> dict[str, str]:
         wanted, (surge, _) = self._wanted(obj), self._limits(obj)
@@ -251,8 +281,9 @@ class Deployments:
             marks = {**annotations_of(new), REVISION: str(wanted)}
             new, mine = self._store.update(Kind.REPLICA_SET, with_meta(new, annotations=marks)), wanted
         if annotations_of(obj).get(REVISION) != str(mine):
-            marks = {**annotations_of(obj), REVISION: str(mine)}
-            self._store.update(Kind.DEPLOYMENT, with_meta(obj, annotations=marks))
+            current = self._store.find(Kind.DEPLOYMENT, *key_of(obj)) or obj
+            marks = {**annotations_of(current), REVISION: str(mine)}
+            self._store.update(Kind.DEPLOYMENT, with_meta(current, annotations=marks), status=True)
         return new
 
     def _resize(self, obj: Json, one: Json, replicas: int) -> bool:
