@@ -7,10 +7,12 @@ one worker and with two, each of which brings Mooring up once (that is part of t
 process and by two, which is the most that this machine can give.
 
     python -m bench.rehearse                 all of it
-    python -m bench.rehearse dask            one part: plays, sweep, dask or jobs
-    python -m bench.rehearse large           2,000 nodes and 60,000 pods: a node and a rack lost
+    python -m bench.rehearse dask            one part: plays, sweep, dask, jobs or dry-run
+    python -m bench.rehearse large           2,000 nodes and 60,000 pods that Mooring placed: a node and a rack lost
+    python -m bench.rehearse large-sweep     the same, each of its racks and zones lost
 """
 
+import asyncio
 import os
 import resource
 import sys
@@ -29,24 +31,30 @@ from mooring.core.model.times import rfc3339
 from mooring.process import logs
 from mooring.process.assemble import capacity_rules
 from mooring.process.settings.config import Config
+from mooring_lab.cluster.clock import quiet_collector
 from mooring_lab.cluster.cluster import Cluster
 from mooring_lab.cluster.controllers import manifests
+from mooring_lab.cluster.http.facade import Facade
 from mooring_lab.rehearse.events.catalog import Options, acts
 from mooring_lab.rehearse.events.failures import Failure, failures, longest_first
-from mooring_lab.rehearse.play import everything_on, rehearse
+from mooring_lab.rehearse.play import LOAD_SEED, everything_on, rehearse
 from mooring_lab.rehearse.snapshot import schema
 from mooring_lab.rehearse.snapshot.capture import gather
+from mooring_lab.rehearse.snapshot.load import load, of_rig
 from mooring_lab.rehearse.snapshot.schema import KINDS, Snapshot
 from mooring_lab.rehearse.sweep.forks import Failed, cores
 from mooring_lab.rehearse.sweep.remote import run_on_dask
 from mooring_lab.rehearse.sweep.report import last_line
 from mooring_lab.rehearse.sweep.sweep import Found, SweepPlan, collect, run
+from mooring_lab.stage.rig import Rig
 
 NODES, RACKS, DEPLOYMENTS, REPLICAS, SETS, MEMBERS = 500, 25, 40, 110, 10, 60
 #: Seconds for each play, on one core.
 TARGET_S = 60.0
 #: Seconds for all nodes and racks, on two cores.
 SWEEP_S = 300.0
+#: From a command to its answer.
+DRY_RUN_S = 10.0
 #: Two workers over one, on two idle cores.
 DASK_GAIN = 1.7
 #: At its default settings a worker of Dask takes 4 % of a core beside its work, and here two have none to spare.
@@ -61,8 +69,8 @@ T = TypeVar("T")
 
 def main(*parts: str) -> None:
     logs.configure("critical", "auto")
-    if parts == ("large",):
-        large()
+    if parts[:1] in {("large",), ("large-sweep",)}:
+        large(parts[0])
         return
     snapshot, built_s = _timed(_snapshot)
     pods = len(snapshot.of(Kind.POD))
@@ -76,12 +84,18 @@ def main(*parts: str) -> None:
         PARTS[part](read)
 
 
-def large() -> None:
-    """Twelve times the pods, in workloads of the same size; and what it takes of memory."""
-    snapshot, _ = _timed(lambda: _snapshot(2000, 100, 480, 120))
-    print(f"built        {len(snapshot.of(Kind.NODE))} nodes, {len(snapshot.of(Kind.POD))} pods")
-    plays(snapshot, ["node-lost", "n100"], ["rack-lost", "3"])
-    print(f"memory       {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB at most")
+def large(what: str) -> None:
+    """Twelve times the pods, in workloads of the same size, on nodes that Mooring chose; and what memory it takes."""
+    snapshot, built_s = _timed(lambda: _placed(2000, 100, 480, 120))
+    print(f"built        {len(snapshot.of(Kind.NODE))} nodes, {len(snapshot.of(Kind.POD))} pods in {built_s:.0f} s")
+    if what == "large":
+        plays(snapshot, ["node-lost", "n100"], ["rack-lost", "3"])
+    else:
+        sweep(snapshot, ("rack", "zone"))
+    mine, theirs = (
+        resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    print(f"memory       {mine:.1f} GiB at most, {theirs:.1f} in a process that plays")
 
 
 def plays(snapshot: Snapshot, *events: list[str]) -> None:
@@ -98,9 +112,9 @@ def plays(snapshot: Snapshot, *events: list[str]) -> None:
         print(f"             {len(played.gone)} pods went, {len(played.come)} came; {outcome.answer[:90]}")
 
 
-def sweep(snapshot: Snapshot) -> None:
-    """Every node and every rack."""
-    todo, plan = _all(snapshot)
+def sweep(snapshot: Snapshot, of: tuple[str, ...] = ("node", "rack")) -> None:
+    """Every one of these."""
+    todo, plan = _all(snapshot, of)
     results: list[tuple[Failure, Found | Failed]] = []
     before_s = _cpu_s()
     _, took_s = _timed(lambda: run(snapshot, todo, plan, cores(), lambda *told: results.append(told)))
@@ -135,12 +149,42 @@ def jobs(snapshot: Snapshot) -> None:
     print(f"jobs         --jobs 1 {here[0]:.1f} s, --jobs 2 {here[1]:.1f} s: {here[0] / here[1]:.2f} times")
 
 
-def _all(snapshot: Snapshot) -> tuple[list[Failure], SweepPlan]:
+def dry_run(_: Snapshot) -> None:
+    """`mooring drain` and `restart` with `--dry-run`, as typed, against an API server that has as many nodes and
+    pods, which Mooring placed: it runs there, since it is asked."""
+    cluster = load(_placed(NODES, RACKS, DEPLOYMENTS, SETS), LOAD_SEED, None).cluster
+
+    async def served() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "kubeconfig"
+            async with Facade(cluster.api.server) as facade:
+                facade.write_kubeconfig(path)
+                for words in (["drain", "n100"], ["restart", "statefulset/db-0", "-n", "data"]):
+                    before_s, began = _cpu_s(), time.perf_counter()
+                    command = [sys.executable, "-m", "mooring", *words, "--dry-run", "--kubeconfig", str(path)]
+                    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+                    out, _ = await process.communicate()
+                    took_s, cpu_s = time.perf_counter() - began, _cpu_s() - before_s
+                    print(
+                        f"dry run      {' '.join(words)}: {took_s:.1f} s (target {DRY_RUN_S:g}), {cpu_s:.1f} s of CPU"
+                    )
+                    print(f"             {out.decode().splitlines()[0][:110]}")
+
+    asyncio.run(served())
+
+
+def _all(snapshot: Snapshot, of: tuple[str, ...] = ("node", "rack")) -> tuple[list[Failure], SweepPlan]:
     plan = SweepPlan(config=everything_on(Config()))
-    return longest_first(failures(snapshot, capacity_rules(plan.config), ("node", "rack"))), plan
+    return longest_first(failures(snapshot, capacity_rules(plan.config), of)), plan
 
 
-PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {"plays": plays, "sweep": sweep, "dask": on_workers, "jobs": jobs}
+PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {
+    "plays": plays,
+    "sweep": sweep,
+    "dask": on_workers,
+    "jobs": jobs,
+    "dry-run": dry_run,
+}
 
 
 def _nobody(*_: object) -> None:
@@ -153,11 +197,40 @@ def _cpu_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _snapshot(nodes: int = NODES, racks: int = RACKS, deployments: int = DEPLOYMENTS, sets: int = SETS) -> Snapshot:
+def _snapshot() -> Snapshot:
     cluster = Cluster(seed=7, log=False)
+    _fill(cluster, NODES, RACKS, DEPLOYMENTS, SETS)
+    cluster.run_until_stable()
+    now = rfc3339(cluster.timeline.now())
+    whole = {kind: cluster.store.list(kind) for kind in KINDS}
+    return gather(whole, taken_at=now, source="bench", namespace="mooring-system")
+
+
+def _placed(nodes: int, racks: int, deployments: int, sets: int) -> Snapshot:
+    """As it stands where Mooring has run from the beginning."""
+    cluster = Cluster(seed=7, log=False)
+    rig = Rig(seed=1, config=everything_on(Config()), cluster=cluster)
+    taken: list[Snapshot] = []
+
+    async def whole(rig: Rig) -> None:
+        rig.start()
+        await rig.until(lambda: bool(cluster.store.list(Kind.MUTATING_WEBHOOK)))
+        _fill(cluster, nodes, racks, deployments, sets)
+        await rig.sleep(60.0)
+        await rig.until(lambda: not rig.unsettled(), limit_s=7200.0, every_s=5.0)
+        await rig.sleep(120.0)
+        taken.append(await of_rig(rig, "bench"))
+
+    with quiet_collector():
+        rig.play(whole)
+    return taken[0]
+
+
+def _fill(cluster: Cluster, nodes: int, racks: int, deployments: int, sets: int) -> None:
     for at in range(nodes):
-        capacity = "spot" if at % 2 else "on-demand"
-        cluster.add_node(f"n{at:03d}", capacity=capacity, rack=at // (nodes // racks), cpu="32", memory="128Gi")
+        capacity, rack = "spot" if at % 2 else "on-demand", at // (nodes // racks)
+        zone = {"zone": f"z{rack % 3}"} if nodes > NODES else {}
+        cluster.add_node(f"n{at:03d}", capacity=capacity, rack=rack, cpu="32", memory="128Gi", **zone)
     for at in range(deployments):
         mode = {MODE: "custom", CUSTOM: "30pct"} if at % 2 else {MODE: "majority-in-on-demand"}
         template = manifests.pod_template({"app": f"web-{at}"}, cpu="500m", memory="512Mi")
@@ -166,10 +239,6 @@ def _snapshot(nodes: int = NODES, racks: int = RACKS, deployments: int = DEPLOYM
         template = manifests.pod_template({"app": f"db-{at}"}, cpu="500m", memory="512Mi")
         cluster.stateful_set("data", f"db-{at}", MEMBERS, template=template, podManagementPolicy="Parallel")
         cluster.pdb("data", f"db-{at}", {"app": f"db-{at}"}, maxUnavailable=1)
-    cluster.run_until_stable()
-    now = rfc3339(cluster.timeline.now())
-    whole = {kind: cluster.store.list(kind) for kind in KINDS}
-    return gather(whole, taken_at=now, source="bench", namespace="mooring-system")
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

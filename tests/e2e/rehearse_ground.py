@@ -7,6 +7,7 @@ server; it is done by kubectl, by the registry, by a cloud, and by kwok nodes th
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -58,7 +59,8 @@ class Row(msgspec.Struct, frozen=True):
 
     #: Each pod that went, and how.
     went: frozenset[tuple[str, str]]
-    came: int
+    #: The nodes that new pods are on, each as often as it got one.
+    came: tuple[str, ...]
     lowest: int | None
     short_s: float
     to_the_end: bool
@@ -71,7 +73,8 @@ class Row(msgspec.Struct, frozen=True):
         went = ", ".join(f"{count} {how}" for how, count in sorted(ways.items())) or "0"
         short = "to the end" if self.to_the_end else f"{self.short_s:.0f} s"
         low = "" if self.lowest is None else f", lowest {self.lowest}, short {short}"
-        return f"went {went}, came {self.came}{low}"
+        came = ", ".join(f"{count} on {node}" for node, count in sorted(Counter(self.came).items())) or "0"
+        return f"went {went}, came {came}{low}"
 
 
 def rows(gone: list[Any], come: list[Any], short: list[Any]) -> dict[str, Row]:
@@ -81,7 +84,7 @@ def rows(gone: list[Any], come: list[Any], short: list[Any]) -> dict[str, Row]:
     return {
         name: Row(
             frozenset((one["pod"], one["how"]) for one in gone if one["workload"] == name),
-            sum(one["workload"] == name for one in come),
+            tuple(sorted(one["node"] for one in come if one["workload"] == name)),
             below[name]["worst"] if name in below else None,
             below[name]["away_s"] if name in below else 0.0,
             name in below and below[name]["until_s"] is None,
@@ -309,10 +312,9 @@ async def mooring(*words: str) -> str:
     return out.decode()
 
 
-async def rehearsed(event: str, snapshot: Path, config: Path) -> dict[str, Row]:
-    notice = ("--notice", f"{NOTICE_S:g}s")
-    told = await mooring(
-        "play", *event.split(), "--from", str(snapshot), "--config", str(config), *notice, "-o", "json"
-    )
+async def rehearsed(event: str, snapshot: Path, config: Path, seed: int = 1) -> dict[str, Row]:
+    """`seed`: another draw among equal nodes."""
+    how = ("--notice", f"{NOTICE_S:g}s", "--seed", str(seed))
+    told = await mooring("play", *event.split(), "--from", str(snapshot), "--config", str(config), *how, "-o", "json")
     played = json.loads(told)["played"]
     return rows(played["gone"], played["come"], played["interrupted"])

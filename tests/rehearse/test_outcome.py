@@ -135,3 +135,14 @@ def test_a_pod_without_an_owner_that_is_lost_is_in_the_first_line() -> None:
     """O4: nobody makes it again: not `nobody is interrupted`."""
     outcome = judge(replace(CALM, lost_for_good=("shop/bare",)))
     assert outcome.answer == "HOLDS, but 1 pod without an owner is lost for good: shop/bare"
+
+
+def test_a_lost_pod_without_an_owner_is_in_the_first_line_of_every_verdict() -> None:
+    """O4: what is broken comes first, then what nobody recreates; a workload still short does not hide it."""
+    said = "2 pods without an owner are lost for good: shop/bare (and 1 more)"
+    lost = replace(CALM, lost_for_good=("shop/bare", "shop/more"))
+    assert judge(replace(lost, broken_limits=("store/4 at 28 of 20",))).answer.endswith(f"store/4 at 28 of 20; {said}")
+    unknown = NotPlayed(owner="Job shop/j", lost=1, before=1)
+    assert judge(replace(lost, not_played=(unknown,))).answer == f"CANNOT TELL: {unknown.words}; {said}"
+    away = judge(replace(lost, interrupted=(replace(SHORT, until_s=None),))).answer
+    assert away.startswith("HOLDS, but not over: ") and away.endswith(f"; {said}")

@@ -207,6 +207,23 @@ def test_a_pod_that_nobody_wants_back_is_lost_for_good_and_said() -> None:
     assert outcome.played.stuck == ()
 
 
+def test_a_pod_without_an_owner_counts_as_lost_only_where_it_is() -> None:
+    """O4: its node is cut off and comes back: before Kubernetes gives up the pod it serves again, after that it is
+    gone."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(1, "n", zone="a")
+    cluster.add_nodes(1, "m", zone="b")
+    cluster.deployment("shop", "web", 1)
+    spec = {"nodeName": "n0", "containers": [{"name": "c"}]}
+    cluster.store.create(Kind.POD, {"metadata": {"namespace": "shop", "name": "bare"}, "spec": spec})
+    snapshot = taken(cluster)
+    short = play(snapshot, "zone-cut-off a", away_s=60.0)
+    assert short.played.lost_for_good == () and short.answer.startswith("HOLDS: ")
+    long = play(snapshot, "zone-cut-off a", away_s=420.0)
+    assert long.played.lost_for_good == ("shop/bare",)
+    assert "1 pod without an owner is lost for good: shop/bare" in long.answer
+
+
 def owned_by(snapshot: Snapshot, kind: Kind, name: str, owner: dict[str, object]) -> Snapshot:
     """The same, with these objects owned by something that no controller of the sandbox looks after."""
     objects = dict(snapshot.objects)

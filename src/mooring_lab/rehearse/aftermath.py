@@ -352,6 +352,8 @@ class Aftermath:
         waiting = unplaced(cluster, observer.workload_of)
         rows = tuple(self._timeline.rows)
         losses, stuck = self._regions.losses(), tuple(observer.stuck())
+        bare = dict.fromkeys(one.pod for one in observer.gone if not one.workload)
+        lost_for_good = tuple(pod for pod in bare if not observer.serves_now(pod))
         drained = [node for act in self._acts if act.name in {Name.DRAIN, Name.EMPTY} for node in act.nodes]
         undrained = tuple(observer.undrained(drained))
         cut_s = self._limit_s if self._ended == "limit" else None
@@ -376,7 +378,7 @@ class Aftermath:
             interrupted=tuple(interrupted(self._wanted, observer.meters, ended_s)),
             workloads=len(self._wanted),
             not_played=tuple(not_played(self._wanted, observer)),
-            lost_for_good=tuple(one.pod for one in observer.gone if one.how == "lost" and not one.workload),
+            lost_for_good=lost_for_good,
             assumed_pds=tuple(sorted(str(key) for key in self._loaded.assumed_pds)),
             assumed_systems=tuple(sorted(self._loaded.assumed_systems)),
             standing_still=snapshot.not_played,

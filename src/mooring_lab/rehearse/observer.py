@@ -107,6 +107,11 @@ class Observer:
     def serves(self, pod: Json) -> bool:
         return podstate.ready(pod) and podstate.active(pod) and self.runs(node_of(pod))
 
+    def serves_now(self, pod: str) -> bool:
+        """By "namespace/name"."""
+        found = self._cluster.store.find(Kind.POD, *pod.split("/", 1))
+        return found is not None and self.serves(found)
+
     def runs(self, node: str) -> bool:
         return node not in self._dead and self._cluster.store.find(Kind.NODE, "", node) is not None
 

@@ -196,13 +196,22 @@ def _answer(played: Observed, broken: tuple[str, ...], over: float | None) -> st
     unasked = (*(["PD"] if played.assumed_pds else []), *played.assumed_systems)
     assumed = f" ({', '.join(unasked)} assumed)" if unasked else ""
     unknown = played.not_played
-    still = not_played_words(played.standing_still)
+    bare = _lost_for_good(played.lost_for_good)
+    still = (f"; {bare}" if bare else "") + not_played_words(played.standing_still)
     if broken:
         besides = f"; CANNOT TELL for {unknown[0].owner}{and_more(unknown)}" if unknown else ""
         return f"BROKEN{assumed}: {broken[0]}{and_more(broken)}{besides}{still}"
     if unknown:
         return f"CANNOT TELL{assumed}: {unknown[0].words}{and_more(unknown)}{still}"
-    return f"HOLDS{assumed}{_kept(played, over)}{still}"
+    kept = _kept(played, over)
+    if bare and kept.startswith(": "):  # nothing else is left to be said first
+        return f"HOLDS{assumed}, but {bare}{not_played_words(played.standing_still)}"
+    return f"HOLDS{assumed}{kept}{still}"
+
+
+def _lost_for_good(pods: Sequence[str]) -> str:
+    verb = "is" if len(pods) == 1 else "are"
+    return f"{some(len(pods), 'pod')} without an owner {verb} lost for good: {pods[0]}{and_more(pods)}" if pods else ""
 
 
 def not_played_words(names: Sequence[str]) -> str:
@@ -215,10 +224,6 @@ def and_more(of: Sequence[object]) -> str:
 
 
 def _kept(played: Observed, over: float | None) -> str:
-    bare = played.lost_for_good
-    if bare:
-        verb = "is" if len(bare) == 1 else "are"
-        return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{and_more(bare)}"
     left = played.undrained
     if left:
         nodes = ", ".join(dict.fromkeys(one.node for one in left))
