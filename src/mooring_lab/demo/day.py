@@ -150,7 +150,7 @@ class Day:
         assert isinstance(stage, SandboxStage), "the lab has a line of its own"
         while True:
             await stage.rig.sleep(LOOK_S)
-            self._silent_s += LOOK_S / stage.pace()
+            self._silent_s += LOOK_S / stage.speed()  # a late machine tells the same story
             if self._silent_s < SILENT_S or (frame := await framer.build()) is None:
                 continue
             self._say(f"           {time_of_day(frame.as_of)}  {frame.head['verdict']['words']}")

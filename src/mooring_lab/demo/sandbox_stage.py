@@ -223,13 +223,15 @@ class SandboxStage(DemoStage):
         if isinstance(loop, PacedLoop):
             loop.pace.speed = self.pace()
 
-    def pace(self) -> float:
+    def speed(self) -> float:
         """Virtual seconds per second just now: slow where something moves, fast where nothing does."""
         if self._act_speed is not None:
-            speed = self._act_speed if self._speed or self._moves() else max(self._act_speed, IDLE)
-        else:
-            speed = (self._speed or BETWEEN) if self._moves() else HURRY
-        return speed if time.monotonic() < self._late_from else 3.0 * speed
+            return self._act_speed if self._speed or self._moves() else max(self._act_speed, IDLE)
+        return (self._speed or BETWEEN) if self._moves() else HURRY
+
+    def pace(self) -> float:
+        """The same, and three times that where the machine is late."""
+        return self.speed() * (1.0 if time.monotonic() < self._late_from else 3.0)
 
     def _moves(self) -> bool:
         """Mooring is at work, or a pod is on its way."""

@@ -62,7 +62,7 @@ def test_its_settings_are_read_shown_and_documented(sixth, tmp_path, capsys):
     assert show_config("sixth", file=str(file), output=Format.JSON) == 0
     shown = msgspec.json.decode(capsys.readouterr().out)
     assert shown == {"sixth.wait-s": {"value": 0.5, "source": f"file {file}", "follows": True}}
-    row = "| `sixth.wait-s` | `2` | seconds | at once | How long a node waits before it gets its label. |"
+    row = "| `sixth.wait-s` | `2 s` | How long a node waits before it gets its label. |"
     assert row in settings_page()
 
 

@@ -15,6 +15,7 @@ from mooring.core.world.world import World
 from mooring.process.http import queuerows
 from mooring.process.http.frames import Framer
 from mooring.process.http.lists import find, rack_words, row_page
+from mooring.process.settings.config import Config
 from tests.process.page.environment import on_stage
 
 
@@ -45,7 +46,7 @@ def plain_replica(engine: Engine) -> SimpleNamespace:
         identity="m",
         shell=SimpleNamespace(now=lambda: 0.0, backlog=0),
         elector=SimpleNamespace(holder="m"),
-        config=SimpleNamespace(context="", cluster_name=""),
+        config=Config(),
         informers=SimpleNamespace(informers=()),
         not_ready=list,
     )

@@ -135,3 +135,26 @@ def test_an_alarm_ends_the_run_wherever_it_strikes():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, struck)
+
+
+def test_what_runs_in_a_thread_ends_at_the_moment_it_began():
+    """O5: with a real thread, timers that are due passed meanwhile, more on a busy machine; an error arrives as it does
+    from a thread."""
+    timeline, seen = Timeline(), []
+
+    async def whole():
+        async def ticks():
+            while True:
+                await asyncio.sleep(1.0)
+                seen.append("tick")
+
+        ticking = asyncio.create_task(ticks())
+        await asyncio.sleep(1.5)
+        assert await asyncio.to_thread(lambda: time.sleep(0.05) or "done") == "done"
+        seen.append("done")
+        with pytest.raises(ValueError, match="no"):
+            await asyncio.to_thread(int, "no")
+        ticking.cancel()
+
+    run_virtual(whole, timeline)
+    assert seen == ["tick", "done"]

@@ -18,12 +18,11 @@ _Tolerance = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    #: Which TidbClusters are balanced, "<namespace>/<name>" with `*` for any; of those that share a PD one is enough.
-    #: No other is, unless its annotation `mooring.dev/balance` is "true".
+    #: Which TidbClusters are balanced, "<namespace>/<name>" with `*` for any, besides those annotated
+    #: `mooring.dev/balance: "true"`. Of those that share a PD one is enough.
     clusters: tuple[str, ...] = ()
-    #: Which schedulers propose. Adding and removing voters (replica), merge and split are left to PD's own checkers
-    #: unless named: those cannot be paused like a scheduler, and two that merge would undo each other. So is hot: PD's
-    #: own is never paused, and moves peers as well as leaders.
+    #: Which schedulers propose. `replica`, `merge`, `split` and `hot` are PD's own unless named here: PD's cannot be
+    #: paused, and two that merge would undo each other.
     sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION)
     #: Voters per region where PD's rules are not known (in simulations); 0: as most regions have.
     replicas: _Count = 0

@@ -38,8 +38,8 @@ class DrainPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prepared_s: _Some = 60.0
     #: No eviction of one pod is held for longer, whatever it waits for.
     max_hold_s: _Some = 3000.0
-    #: Namespaces whose word is trusted beyond `max-hold-s`: a TiKV pod that has leaders by its PD's word, and a PD
-    #: member that the quorum needs, are kept there until a person acts. `true`: in all of them, `false`: in none.
+    #: Namespaces trusted beyond `max-hold-s`: a TiKV pod with leaders by its PD's word, and a PD member that the
+    #: quorum needs, are kept there until a person acts. `true`: all, `false`: none.
     keep: bool | tuple[str, ...] = False
     #: How long a pod is left alone after it was prepared in vain; ten times as long on a node that is not cordoned.
     back_off_s: _Some = 60.0

@@ -22,23 +22,22 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: Every = 1500.0 * 60
     #: A store's figures are ignored when its heartbeat is older than this.
     heartbeat_s: Every = 60.0
-    #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet. So are
-    #: those of a member that took PD over while a store was being proven empty.
+    #: Answers of a PD that started, or took over, less than this ago are ignored: its stores may not have reported
+    #: yet.
     young_pd_s: Span = 60.0
-    #: After another store has started, its former leaders may be elected here for so long, and no pod is deleted
-    #: meanwhile: TiKV's `raft-base-tick-interval` times `raft-max-election-timeout-ticks`. Raise it with those.
+    #: After another store has started no pod is deleted for so long: TiKV's `raft-base-tick-interval` times `raft-max-
+    #: election-timeout-ticks`. Raise it with those.
     election_s: Span = 20.0
-    #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
-    #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: every leader has reported by then.
+    #: So many regions may be without a leader and a store still counts as proven empty; one always may, unless this is
+    #: 0.
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0
-    #: A restart that a person asked for waits until the checkpoint of the log backup (PITR) is younger than this; 0: it
-    #: waits for none. It is read from the annotation `mooring.dev/log-backup-checkpoint` of the TidbCluster.
+    #: A restart waits until the log backup's checkpoint (`mooring.dev/log-backup-checkpoint`) is younger than this; 0:
+    #: for none.
     log_backup_lag_s: Span = 0.0
-    #: The annotations that tidb-operator acts on itself (`evict-leader`, `pd-transfer-leader`,
-    #: `tidb-graceful-shutdown`): true leaves them to it, false acts on them. `auto`: where a tidb-operator keeps the
-    #: cluster's status it may begin; what it has not begun within `yield-s` is done here.
+    #: `evict-leader`, `pd-transfer-leader` and `tidb-graceful-shutdown`: true leaves them to tidb-operator, false acts
+    #: on them, `auto` acts on what a tidb-operator has not begun within `yield-s`.
     leave_to_tidb_operator: bool | Literal["auto"] = "auto"
     #: How long tidb-operator has to begin, with `auto`.
     yield_s: Span = 10.0

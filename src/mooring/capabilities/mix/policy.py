@@ -56,15 +56,15 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     #: Whether replicas are moved off on-demand nodes that they do not need. It only saves money.
     to_spot: bool = True
     #: A pod that fell back to on-demand returns once spot has had room for this long. So long, too, a Pending
-    #: replacement asks an autoscaler for an on-demand node where fewer replicas are there than are promised.
+    #: replacement asks an autoscaler for an on-demand node.
     room_for_s: _Span = 600.0
-    #: How many replicas return to spot within a minute, in percent of those of all workloads that are switched on; ten
-    #: at least. Halved for each twentieth of the spot nodes that was lost within the last half hour.
+    #: Percent of all replicas that return to spot within a minute; ten at least. Halved for each twentieth of the spot
+    #: nodes lost within half an hour.
     return_share: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5
     #: How long a workload whose replicas came back from spot is left there; doubled each time.
     return_every_s: _Interval = 600.0
-    #: How many rebalancing moves may be under way in the whole cluster; beside them, one each of as many
-    #: namespaces that have none. Moves under a notice do not count.
+    #: Rebalancing moves under way in the whole cluster; beside them one each of as many namespaces that have none.
+    #: Moves under a notice do not count.
     at_once: Annotated[int, msgspec.Meta(ge=1)] = 10
     #: How often a workload that waits for room looks again.
     look_again_s: _Interval = 30.0
@@ -117,13 +117,13 @@ class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     everybody: UnmanagedPods = UnmanagedPods.LEAVE
     #: Reserve before the deadline: the last call is deadline − grace period − this.
     margin_s: _Span = 5.0
-    #: When a notice is too short for a replacement to start and for the grace period after it: `serve` until the
-    #: replacement is Ready or the machine goes, or go at once with as much of the `grace` period as there is.
+    #: A notice too short for a replacement and the grace period: `serve` until the replacement is Ready or the machine
+    #: goes, or go at once with what there is of the `grace` period.
     short_notice: ShortNotice = ShortNotice.SERVE
     #: What a replacement is expected to need from its creation to Ready.
     start_s: _Span = 20.0
-    #: A spot node whose kubelet has not reported for this long counts as lost, notice or not. Ten times as long while
-    #: most nodes of its zone are silent; while all are, nothing is deleted for silence alone.
+    #: A spot node that is silent for this long counts as lost. Ten times as long while most nodes of its zone are
+    #: silent; while all are, nothing is deleted for silence alone.
     lost_after_s: _Interval = 30.0
     #: How long moves wait for the cordons of the other interrupted nodes.
     cordons_within_s: _Span = 3.0

@@ -60,11 +60,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cluster_name: str = ""
     #: Mooring's own namespace: its lease, records and settings.
     namespace: str = "mooring-system"
-    #: Which features are on, by name: `handoff: true`. All are off unless named. `observe`: it decides, and shows what
-    #: it would do, and writes nothing.
+    #: Features that are on: `handoff: true`. `observe`: it shows what it would do, and writes nothing.
     features: dict[str, bool | Literal["observe"]] = {}
-    #: When housekeeping may be done (rebalancing, balancing, return to spot): days, `start`, `end` and `zone` of each
-    #: window. Not given: always. What has a deadline and what a person asked for never waits for a window.
+    #: When housekeeping (rebalancing, balancing, return to spot) may be done: `days`, `start`, `end` and `zone` of
+    #: each window. Not given: always. Deadlines and requests never wait.
     windows: tuple[Window, ...] = ()
     #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
     pd: dict[str, tuple[str, ...]] = {}

@@ -43,14 +43,13 @@ class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: How often the registry is asked (the design's minute).
     query_s: _Pause = 60.0
-    #: How long a worker stays RETIRED before it leaves the cluster. Where the query hides RETIRED machines, as the
-    #: default one may, they count as gone at once: this applies only with variables that list them.
+    #: How long a worker stays RETIRED before it leaves the cluster. Only with variables that list RETIRED machines;
+    #: hidden ones count as gone.
     wait_retired_s: _Wait = 300.0
     #: When the constraints cannot be met: `fail` does nothing (the design), `proceed` does what can be done.
     when_short: WhenShort = WhenShort.FAIL
-    #: `gentle`: empty the node, then NoExecute; when `retire-timeout-s` is over, what is left is evicted as far as
-    #: PodDisruptionBudgets allow, then NoExecute. `hold`: when it is over, give the place up, keep the cordon, try
-    #: again later. `immediate`: NoExecute first.
+    #: `gentle`: empty the node, at the time-out evict the rest as budgets allow, then NoExecute. `hold`: at the time-
+    #: out give up, keep the cordon, try again later. `immediate`: NoExecute first.
     retire: Literal["gentle", "hold", "immediate"] = "gentle"
     #: How long a node may take to become empty, counted from the first cordon.
     retire_timeout_s: _Wait = 3600.0
@@ -62,15 +61,15 @@ class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     recheck_s: _Pause = 5.0
     #: A change that has not settled by then no longer delays the next one.
     settle_timeout_s: _Wait = 1800.0
-    #: A control plane that was replaced and is healthy again within so long was flapping. Then the next broken one must
-    #: have been broken for so long, doubled each time, and none is replaced twice in an hour. 0: no back-off.
+    #: A replaced control plane that is healthy again within so long was flapping: the next one must be broken for so
+    #: long, doubled each time. 0: no back-off.
     replace_backoff_s: _Wait = 600.0
     #: Pods with emptyDir data that a controller recreates: `evict` one by one like the others, or `hold` for a person.
     gentle_empty_dir: Literal["evict", "hold"] = "evict"
     #: Evict pods without a controller.
     evict_bare_pods: bool = False
-    #: Delete the Node object of a machine that has left the cluster, once it was not Ready for `delete-nodes-after-s`
-    #: and holds no pod but those of DaemonSets. Needs a right that no manifest gives (docs/fleet.md).
+    #: Delete the Node of a machine that left the cluster, once it was not Ready for `delete-nodes-after-s` and holds
+    #: no pod but DaemonSets'. Needs a right that no manifest gives.
     delete_nodes: bool = False
     delete_nodes_after_s: Annotated[float, Meta(ge=60, le=1e9)] = 3600.0
     export: ExportPolicy = ExportPolicy()
