@@ -130,8 +130,12 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     await tab.press("j")
     await tab.press("Enter")
     await tab.until("document.getElementById('why-text').innerText.includes('stable')")
+    # What it is about stands out, in its row and on the map.
+    await tab.until("document.querySelector('#nodes .row.lit')?.index === 1")
+    assert await tab.ask("`node/${mooring.map.lit}` === document.getElementById('why-h').textContent")
     await tab.press("Escape")
     await tab.until("document.getElementById('why').hidden && document.activeElement.index === 1")
+    await tab.until("!document.querySelector('.row.lit') && mooring.map.lit === ''")
     # Find: filters the views, names the filter where nothing is left, and opens what it found.
     await tab.press("/")
     await tab.until("document.activeElement.id === 'find'")

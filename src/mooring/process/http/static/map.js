@@ -22,7 +22,8 @@ export class MapView {
     this.fading = new Map(); // moves that have ended: they fade
     this.view = { k: 1, x: 0, y: 0 };
     this.selected = "";
-    this.lit = ""; // the node that `why` is open about
+    this.about = ""; // what `why` is open about
+    this.lit = ""; // the node of it
     this.hovered = "";
     this.filter = "";
     this.now = 0;
@@ -130,6 +131,7 @@ export class MapView {
     }
     this._again();
     if (this.selected) this._say();
+    if (this.about) this.light(this.about);
     this._later();
   }
 
@@ -474,6 +476,7 @@ export class MapView {
 
   // The node of what `why` is open about: itself, or where that pod or store is.
   light(about) {
+    this.about = about;
     const [kind, ...rest] = about.split("/"), name = rest.join("/");
     const on = (n) => (kind === "pod" ? n.names.includes(name) : kind === "store" && n.stores.some((store) => store[0] === name));
     this.lit = kind === "node" ? name : about ? [...this.nodes.values()].find(on)?.id ?? "" : "";
