@@ -75,7 +75,8 @@ def person_evicts_store(on: EventContext, target: Target, draw: Draw) -> str:
 
 
 def _marked(on: EventContext, cluster: str) -> bool:
-    tc = on.stage.cluster.store.find(Kind.TIDB_CLUSTER, TIDB, cluster)
+    store = on.stage.cluster.store
+    tc = store.find(Kind.TIDB_CLUSTER, TIDB, cluster) or store.find(Kind.TIDB_V2, TIDB, cluster)
     return tc is not None and HANDOFF in podstate.annotations_of(tc)
 
 

@@ -212,13 +212,15 @@ def feature_on(on: EventContext, target: Target, draw: Draw) -> str:
 
 
 def operator_restarts(on: EventContext, target: Target, draw: Draw) -> str:
-    on.stage.cluster.tidb_operator.stopped = True
+    on.stage.cluster.tidb_operator.stopped = on.stage.cluster.tidb_v2.stopped = True
     on.after(20 + 60 * draw.b, lambda: _operator_back(on))
     return f"for {20 + 60 * draw.b:.0f} s"
 
 
 def _operator_back(on: EventContext) -> None:
-    on.stage.cluster.tidb_operator.stopped = False
+    on.stage.cluster.tidb_operator.stopped = on.stage.cluster.tidb_v2.stopped = False
+    for key in on.stage.cluster.tidb_v2.groups:
+        on.stage.cluster.tidb_v2.queue.add(key)
     for tc in on.objects(Kind.TIDB_CLUSTER):  # it lists everything when it starts
         on.stage.cluster.annotate(Kind.TIDB_CLUSTER, TIDB, tc["metadata"]["name"], {"sim/looked-at": f"{on.now:.0f}"})
 

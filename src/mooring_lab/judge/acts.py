@@ -14,7 +14,7 @@ from mooring.capabilities.mix.policy import InterruptionPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark
-from mooring.core.model.tidb import COMPONENT, INSTANCE
+from mooring.core.model.tidb import COMPONENT, INSTANCE, V2_CLUSTER
 from mooring_lab.cluster.controllers import podstate
 from mooring_lab.cluster.controllers.workloads.ownership import controller_of
 from mooring_lab.stage.environment import Reader
@@ -88,12 +88,17 @@ class Promises:
 
     def _tikv_goes(self, what: str, by: str, pod: Json) -> None:
         context, (namespace, name), cluster = self.context, key_of_pod(pod), podstate.labels_of(pod)[INSTANCE]
-        leaders = context.leaders(namespace, cluster, name)
+        v2 = V2_CLUSTER in podstate.labels_of(pod)
+        # The operator of v2 takes them off after the deletion.
+        leaders = 0 if v2 else context.leaders(namespace, cluster, name)
         if leaders and not context.stale(by):
             context.fail("E6 no leader on a TiKV pod that goes", f"{what} by {by}: {leaders} leaders")
-        wanted = context.store.get(Kind.STATEFUL_SET, namespace, f"{cluster}-tikv")["spec"]["replicas"]
-        for ordinal in range(wanted):
-            other = (namespace, f"{cluster}-tikv-{ordinal}")
+        begin = name.rpartition("-")[0]
+        names = [n for ns, n in self.away if ns == namespace and n.rpartition("-")[0] == begin]
+        if not v2:
+            wanted = context.store.get(Kind.STATEFUL_SET, namespace, f"{cluster}-tikv")["spec"]["replicas"]
+            names = [f"{begin}-{ordinal}" for ordinal in range(wanted)]
+        for other in ((namespace, one) for one in names):
             since = self.away.get(other)
             if other[1] == name or since is None:
                 continue

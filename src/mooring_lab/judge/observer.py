@@ -66,7 +66,11 @@ class ActObserver(Reading):
     def _by_us(self, pod: Json) -> bool:
         if LEAVING in podstate.annotations_of(pod):
             return True
-        texts = [podstate.annotations_of(tc).get(HANDOFF, "") for tc in self.store.list(Kind.TIDB_CLUSTER)]
+        texts = [
+            podstate.annotations_of(tc).get(HANDOFF, "")
+            for kind in (Kind.TIDB_CLUSTER, Kind.TIDB_V2)
+            for tc in self.store.list(kind)
+        ]
         marks = [mark for text in texts for mark in (read_marks(text) or {}).values()]
         return any(mark.pod_uid == pod["metadata"]["uid"] and mark.step != GAVE_UP for mark in marks)
 

@@ -18,6 +18,7 @@ from mooring.process.settings.config import Config
 from mooring_lab.cluster.cluster import Cluster
 from mooring_lab.cluster.controllers import manifests
 from mooring_lab.cluster.controllers.tidb.manifests import tidb_cluster
+from mooring_lab.cluster.controllers.tidb.operator_v2 import instances
 from mooring_lab.cluster.kubelet import GRACE, READY, START
 from mooring_lab.cluster.pd import SandboxPd
 from mooring_lab.cluster.pd.settings import PdSettings
@@ -154,11 +155,19 @@ def add_tidb(rig: Rig, tidb: Tidb) -> None:
     if tidb.shares:
         cluster.pd[TIDB, tidb.name] = cluster.pd[TIDB, tidb.shares]
     else:
-        members = tuple(f"{tidb.name}-pd-{i}" for i in range(tidb.pd)) or ("pd-0",)
+        names = instances(tidb.name, "pd", tidb.pd) if tidb.v2 else [f"{tidb.name}-pd-{i}" for i in range(tidb.pd)]
+        members = tuple(names) or ("pd-0",)
         settings_ = PdSettings(transfer_s=(0.2, 0.8), members=members, graceful_s=20.0 if tidb.graceful else 0.0)
         cluster.pd[TIDB, tidb.name] = SandboxPd(
             cluster.timeline, seed=cluster.seed, cluster=tidb.name, namespace=TIDB, settings=settings_
         )
+    if tidb.v2:
+        cluster.tidb_v2.pod_spec = {"schedulerName": "tidb-scheduler", "tolerations": [TOLERATION]}
+        made = cluster.tidb_cluster_v2(TIDB, tidb.name, group=tidb.name, tikv=tidb.tikv, pd=tidb.pd, tidb=tidb.tidb)
+        if tidb.reserve:
+            labels = {"metadata": {"labels": {RESERVE_NODE: "true"}}}
+            cluster.store.patch(Kind.TIDB_V2, TIDB, made["metadata"]["name"], labels)
+        return
     parts: dict[str, Json] = {}
     for part, count in (("tidb", tidb.tidb), ("tikv", tidb.tikv), ("pd", tidb.pd)):
         if count:

@@ -18,7 +18,7 @@ from mooring.clients.ports import Json
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RETIRING, TERMINATES_AT, read_mark
-from mooring.core.model.tidb import COMPONENT
+from mooring.core.model.tidb import COMPONENT, V2_CLUSTER
 from mooring.core.model.times import moment
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
@@ -158,7 +158,7 @@ class Gate:
             cluster = labels.get("app.kubernetes.io/instance", "")
             leaders = watch.leaders(namespace, cluster, name)
             watch.hit("eviction-judged")
-            if leaders:
+            if leaders and V2_CLUSTER not in labels:
                 watch.fail("D1 the gate keeps a pod until its leaders are off", f"{name}: {leaders}, taken by {by}")
         app = labels.get("app", "")
         deployment = watch.store.find(Kind.DEPLOYMENT, namespace, app) if "mix" in engine.on and app else None
@@ -355,7 +355,8 @@ class Watch:
             pod = self.sim.stage.cluster.store.find(Kind.POD, write.namespace, write.name)
             if pod is not None and pod["metadata"]["uid"] == write.body["uid"] and podstate.active(pod):
                 if write.verb == "delete" and podstate.labels_of(pod).get(COMPONENT) == "tikv":
-                    self.sim.hit("tikv-deleted-by-us")
+                    v2 = V2_CLUSTER in podstate.labels_of(pod)
+                    self.sim.hit("v2-tikv-deleted-by-us" if v2 else "tikv-deleted-by-us")
                 self.gate.on_write(write.what, write.by, pod)
                 self.promises.pod_goes(write.what, write.by, pod)
                 self._member_goes(write, pod)

@@ -157,6 +157,8 @@ class Tidb(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares: str = ""
     #: Voters of each region.
     voters: int = 3
+    #: Kept by tidb-operator v2.
+    v2: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -207,6 +209,7 @@ def draw_plan(
     else:
         chance.random()
     shape = _with_odd_tidbs(_shape(chance, tuple(features)), random.Random(f"{seed}/tidbs"))  # noqa: S311
+    shape = _with_v2(shape, random.Random(f"{seed}/v2"))  # noqa: S311
     if random.Random(f"{seed}/schemes").random() < 0.25:  # noqa: S311
         shape = msgspec.structs.replace(shape, schemes=2)
     chance = random.Random(f"{seed}/deeds")  # noqa: S311
@@ -410,6 +413,15 @@ def _with_odd_tidbs(shape: Shape, chance: random.Random) -> Shape:
     return msgspec.structs.replace(shape, tidbs=tuple(tidbs))
 
 
+def _with_v2(shape: Shape, chance: random.Random) -> Shape:
+    """One cluster with a PD of its own is kept by tidb-operator v2, by a stream of its own: no other draw changes."""
+    if not shape.tidbs or any(one.shares for one in shape.tidbs) or chance.random() >= 0.25:
+        return shape
+    *others, last = shape.tidbs
+    v2 = msgspec.structs.replace(last, v2=True, storage="")
+    return msgspec.structs.replace(shape, tidbs=(*others, v2))
+
+
 # ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # What happened in a run, counted by name: shows that the simulation reaches what it is meant to.
 
@@ -447,6 +459,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "pod-detached": "a pod was detached so that its replacement comes first",
     "pod-evicted-by-us": "we evicted a pod",
     "tikv-deleted-by-us": "we deleted a TiKV pod without leaders",
+    "v2-tikv-deleted-by-us": "we deleted a TiKV pod of tidb-operator v2, which takes its leaders off",
     "store-eviction-begun": "we put an evict-leader scheduler into PD",
     "store-eviction-ended": "we took it out again",
     "pd-restarted-during-eviction": "PD restarted while leaders were leaving a store",

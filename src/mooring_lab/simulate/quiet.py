@@ -102,7 +102,7 @@ def tidy(sim: "Simulation") -> None:
         node_stays(sim, claim["status"]["nodeName"])
     for obj in store.list(Kind.NODE):
         _tidy_node(sim, obj)
-    for kind in (Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER):
+    for kind in (Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER, Kind.TIDB_V2):
         for obj in store.list(kind):
             _tidy_annotations(sim, kind, obj)
     if store.find(Kind.PDB, SHOP, CLOSED) is not None:
@@ -281,7 +281,7 @@ def left_overs(sim: "Simulation") -> Iterator[str]:
             yield f"{LEAVING} on {name}"
         if not pod["metadata"].get("ownerReferences") and name not in bare | blocked:
             yield f"pod {name} without an owner"
-    for tc in store.list(Kind.TIDB_CLUSTER):
+    for tc in (*store.list(Kind.TIDB_CLUSTER), *store.list(Kind.TIDB_V2)):
         name = tc["metadata"]["name"]
         if HANDOFF in podstate.annotations_of(tc) and name not in blocked:
             yield f"{HANDOFF} on {name}"
@@ -302,7 +302,8 @@ def pds(sim: "Simulation") -> Iterator[tuple[Any, set[str]]]:
 
 
 def marks_of(sim: "Simulation", name: str) -> Iterable[Mark]:
-    tc = sim.stage.cluster.store.get(Kind.TIDB_CLUSTER, TIDB, name)
+    store = sim.stage.cluster.store
+    tc = store.find(Kind.TIDB_CLUSTER, TIDB, name) or store.get(Kind.TIDB_V2, TIDB, name)
     return (read_marks(podstate.annotations_of(tc).get(HANDOFF, "")) or {}).values()
 
 

@@ -9,6 +9,7 @@
 - A paused or suspended cluster is left alone.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from typing import Final
@@ -60,6 +61,8 @@ class TidbOperatorV2:
         self._timeline, self._store, self._pd = timeline, store, pd
         #: By cluster and component, the group's name and how many instances.
         self.groups: dict[Key, dict[str, tuple[str, int]]] = {}
+        #: Further fields of every pod's spec, as an overlay of a group gives them.
+        self.pod_spec: Json = {}
         #: Stands for a tidb-operator that is not running.
         self.stopped = False
         self.queue = WorkQueue(timeline, self._sync, latency_s=0.05)
@@ -125,12 +128,12 @@ class TidbOperatorV2:
         pod = self._store.find(Kind.POD, *key)
         if component == "tikv":
             self._evict(key_of(cluster), key[1], leaving=pod is not None and podstate.terminating(pod))
-        if pod is None:
-            try:
-                self._store.create(Kind.POD, pod_of(cluster, component, instance))
-            except AlreadyExistsError:
-                return False
-        return pod is not None and not podstate.terminating(pod)
+        if pod is not None:
+            return not podstate.terminating(pod)
+        made = pod_of(cluster, component, instance)
+        with contextlib.suppress(AlreadyExistsError):
+            self._store.create(Kind.POD, {**made, "spec": {**made["spec"], **self.pod_spec}})
+        return False
 
     def _evict(self, key: Key, name: str, *, leaving: bool) -> None:
         pd = self._pd.get(key)
