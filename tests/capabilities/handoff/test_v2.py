@@ -319,3 +319,28 @@ def test_cleanup_takes_back_what_a_killed_one_began():
         assert HOME not in s.cluster.store.get(Kind.TIDB_V2, NS, NAME)["metadata"].get("annotations", {})
 
     assert V2().play(scenario).writes("pd remove_evict") == []
+
+
+def test_the_only_store_stays():
+    """E12, E7: one TiKV: the leaders have nowhere to go; nothing is deleted, and `why` says what to look at."""
+    said = []
+
+    async def scenario(s):
+        s.annotate(TIKV[0], RESTART)
+        await s.rig.until(lambda: bool(s.warnings(TIKV[0])), limit_s=120)
+        said.append(str(explain(s.rig.leader().engine, f"pod/{NS}/{TIKV[0]}")))
+
+    s = V2(tikv=1).play(scenario)
+    assert s.writes("delete") == [] and "tikvgroups.core.pingcap.com" in said[0]
+
+
+def test_a_notice_reaches_a_member():
+    """E12, M8: its node is interrupted: handoff takes the TiKV pod away in time, and the leaders with it."""
+
+    async def scenario(s):
+        node = s.cluster.store.get(Kind.POD, NS, TIKV[1])["spec"]["nodeName"]
+        s.cluster.cloud.notice(node)
+        await s.rig.until(lambda: s.renewed(TIKV[1]) and not s.marks(), limit_s=300)
+        assert s.cluster.store.get(Kind.POD, NS, TIKV[1])["spec"]["nodeName"] != node
+
+    assert V2(nodes=6, features=("handoff", "mix")).play(scenario).pd.interruptions == []

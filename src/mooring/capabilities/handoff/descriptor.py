@@ -135,9 +135,11 @@ def ends(operator: Operator) -> tuple[str, str] | None:
 def commands(reason: Reason, about: About) -> Iterator[tuple[str, str]]:
     """Leaders that have nowhere to go: a cluster that is too small needs stores, a larger one those that it has."""
     tc = about.cluster
-    if reason is not Reason.ONE_STORE or tc is None or tc.v2:
+    if reason is not Reason.ONE_STORE or tc is None:
         return
-    if (tc.tikv_replicas or 0) < ENOUGH:
+    if (tc.tikv_replicas or 0) < ENOUGH and tc.v2:
+        yield "look at", f"kubectl -n {tc.namespace} get tikvgroups.core.pingcap.com"
+    elif (tc.tikv_replicas or 0) < ENOUGH:
         patch = f"""'{{"spec":{{"tikv":{{"replicas":{ENOUGH}}}}}}}'"""
         yield "add stores", f"kubectl -n {tc.namespace} patch tc {tc.name} --type merge -p {patch}"
     else:

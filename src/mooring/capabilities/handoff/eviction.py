@@ -388,7 +388,7 @@ def _holds_eviction(mark: Mark) -> bool:
 
 
 def unreadable(here: Situation) -> NextStep:
-    resource = "clusters.core.pingcap.com" if here.tc is not None and here.tc.v2 else "tc"
+    resource = here.tc.resource if here.tc is not None else "tc"
     detail = "annotation mooring.dev/handoff cannot be read; left alone"
     remedy = f"kubectl -n {here.cluster.namespace} annotate {resource} {here.cluster.name} mooring.dev/handoff-"
     waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, detail, remedy)

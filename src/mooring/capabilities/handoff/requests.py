@@ -113,7 +113,7 @@ def leaving_request(pod: Pod) -> Request | None:
 def unattended(tc: TidbCluster) -> tuple[str, str]:
     """What is wrong, and what to do, where tidb-operator v2 was told to leave its cluster alone."""
     detail = f"tidb-operator does not look after {tc.key} ({tc.unattended}), and would not create a pod again"
-    return detail, f"kubectl -n {tc.namespace} edit clusters.core.pingcap.com {tc.name}"
+    return detail, f"kubectl -n {tc.namespace} edit {tc.resource} {tc.name}"
 
 
 def printable_value(value: str) -> str:

@@ -92,7 +92,7 @@ def log_backup_behind(tc: TidbCluster, policy: HandoffPolicy, now: float) -> Ver
         return None
     known = f"is of {rfc3339(at)}" if at is not None and at < now else "is not known"
     detail = f"the checkpoint of the log backup {known}, and must be younger than {policy.log_backup_lag_s:g} s"
-    said = f"kubectl -n {tc.namespace} annotate tc {tc.name} --overwrite {LOG_BACKUP_CHECKPOINT}=CHECKPOINT"
+    said = f"kubectl -n {tc.namespace} annotate {tc.resource} {tc.name} --overwrite {LOG_BACKUP_CHECKPOINT}=CHECKPOINT"
     return Verdict(State.BLOCKED, Reason.LOG_BACKUP, detail, f"br log status --json, then: {said}")
 
 

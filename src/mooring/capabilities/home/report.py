@@ -117,8 +117,7 @@ def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Li
     reservation = next((n for n in world.nodes_with_taint(RESERVED_TAINT) if _held_for(n.name, pod, world)), None)
     if reservation is not None:
         yield Line("now", f"{reservation.name} is reserved for it")
-    keeper = "tc" if member_set.is_tidb else "statefulset"
-    keeper = "clusters.core.pingcap.com" if member_set.v2 is not None else keeper
+    keeper = member_set.keeper.resource if isinstance(member_set.keeper, TidbCluster) else "statefulset"
     yield Line(
         "to change", f"no home     kubectl -n {pod.namespace} label {keeper} {member_set.keeper.name} {LABEL}=false"
     )

@@ -103,6 +103,11 @@ class TidbCluster(Namespaced, frozen=True, gc=False):
     def kind(self) -> Kind:
         return Kind.TIDB_V2 if self.v2 else Kind.TIDB_CLUSTER
 
+    @property
+    def resource(self) -> str:
+        """As kubectl takes it."""
+        return "clusters.core.pingcap.com" if self.v2 else "tc"
+
     def wanted(self, component: str) -> int | None:
         return {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
 

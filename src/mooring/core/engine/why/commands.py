@@ -177,6 +177,6 @@ def _describe(world: WorldRead, subject: Subject, first: Answer) -> str:
             workload = subject.workload
             return f"kubectl -n {workload.namespace} describe {workload.kind.lower()} {workload.name}"
         case "cluster" | "store" if subject.cluster is not None:
-            return f"kubectl -n {subject.cluster.namespace} describe tc {subject.cluster.name}"
+            return f"kubectl -n {subject.cluster.namespace} describe {subject.cluster.resource} {subject.cluster.name}"
         case _:
             return "mooring doctor"

@@ -144,7 +144,7 @@ def of_cluster(world: WorldRead, cluster: TidbCluster) -> Condition | None:
             reason=Reason.LEAVING,
             detail="leaving: being deleted",
             ends="ends when tidb-operator is done",
-            commands=(("look at", f"kubectl -n {cluster.namespace} describe tc {cluster.name}"),),
+            commands=(("look at", f"kubectl -n {cluster.namespace} describe {cluster.resource} {cluster.name}"),),
         )
     if lost := world.pd_lost(cluster.key):
         return Condition(
