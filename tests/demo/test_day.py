@@ -157,7 +157,7 @@ def test_kubectl_drain_ends_by_itself_and_says_why_it_waits(whole):
     minAvailable 1; each is refused with a sentence until it may go."""
     day, told = whole
     drained = day.played[-1]
-    assert drained.kept and {check.promise for check in drained.checks} == {"D1", "D2", "E6"}
+    assert drained.kept and {check.promise for check in drained.checks} == {"D1", "D2", "E6", "L1"}
     begin = next(n for n, line in enumerate(told) if line.startswith("8/8"))
     lines = told[begin:]
     assert re.search(r"\$ kubectl drain n\d+ --ignore-daemonsets$", lines[0])
