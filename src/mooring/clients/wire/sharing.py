@@ -13,9 +13,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 _strings: SharedValues[str, str] = SharedValues(65536, 4 * MIB)
 _maps: SharedValues[Pairs, Mapping[str, str]] = SharedValues(8192, 4 * MIB)
-_owners: SharedValues[tuple[str, str, str, str], Owner] = SharedValues(32768, 8 * MIB)
+_owners: SharedValues[tuple[str, str, str, str], Owner] = SharedValues(32768, 4 * MIB)
 #: Keyed by all that a shape is made of (see `pods.py`).
-shapes: SharedValues[Hashable, PodShape] = SharedValues(16384, 16 * MIB)
+shapes: SharedValues[Hashable, PodShape] = SharedValues(16384, 12 * MIB)
 
 
 def text(value: str) -> str:
