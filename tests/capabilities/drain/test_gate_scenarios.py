@@ -9,12 +9,14 @@ import pytest
 from mooring.capabilities.drain.descriptor import figures
 from mooring.capabilities.drain.policy import REPLACE_FIRST, DrainPolicy, ReplaceFirst
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.clients.ports import ThrottledError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, TERMINATES_AT, Mark, read_mark, write_mark
 from mooring.core.model.times import rfc3339
 from mooring.install.cleanup.remove import traces
 from mooring.process.settings.config import Config
+from mooring_lab.cluster.cloud import INTERRUPT_AT
 from mooring_lab.cluster.controllers import podstate
 from mooring_lab.stage.rig import Rig
 from mooring_lab.stage.scenarios.drain import Drain
@@ -172,6 +174,33 @@ def test_without_room_the_client_is_told_and_an_autoscaler_sees_a_pending_pod():
         await rig.until(lambda: serving(rig) == 1 and the_pod(rig)[1] != node)
 
     play(scenario)
+
+
+def test_an_on_demand_pod_does_not_go_for_a_replacement_on_spot():
+    """D2, M5: a spot pod is evicted and an on-demand node gets notice while the two replacements start: the first that is
+    Ready is on spot, and the on-demand pod waits for its own. Karpenter and the descheduler showed it."""
+
+    async def scenario(rig):
+        rig.cluster.add_nodes(3, "n", capacity="on-demand")
+        rig.cluster.add_nodes(3, "s", capacity="spot")
+        rig.start("first")
+        await rig.until(rig.leads)
+        await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
+        labels = {ENABLED: "true", MODE: "custom", CUSTOM: "1"}
+        await deployed(rig, replicas=3, labels=labels, annotations={})
+        safe = lambda: [p for p in pods_of(rig) if podstate.ready(p) and podstate.node_of(p).startswith("n")]
+        (old,) = safe()
+        spot = next(p for p in pods_of(rig) if podstate.node_of(p).startswith("s"))
+        await rig.until(lambda: not rig.unsettled())
+        assert await refused(rig, spot["metadata"]["name"])
+        await rig.sleep(10.0)
+        at = rfc3339(rig.clock.now() + 300.0)
+        rig.cluster.annotate(Kind.NODE, "", podstate.node_of(old), {INTERRUPT_AT: at})
+        least = Least(rig, lambda: len(safe()))
+        await least.watch(lambda: old["metadata"]["uid"] not in {p["metadata"]["uid"] for p in pods_of(rig)})
+        assert least.seen == 1
+
+    play(scenario, features=("drain", "mix"))
 
 
 def test_an_unguarded_pod_passes_at_once():

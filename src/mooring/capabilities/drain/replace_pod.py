@@ -204,6 +204,8 @@ class Terms(msgspec.Struct, kw_only=True):
     marked: tuple[Pod, ...] = ()
     #: Its detached pods that still serve, in the order in which they go.
     detached: tuple[Pod, ...] = ()
+    #: UIDs of those whose own replacement is still on its way: what is Ready was made for another.
+    awaited: frozenset[str] = frozenset()
     #: How many of the workload may be away at once.
     limit: int = 1
     notice: Notice = NO_NOTICE
@@ -439,13 +441,17 @@ def _tell(pod: Pod, workload: Workload | None, reason: Reason, message: str) -> 
 
 
 def may_go(pod: Pod, terms: Terms, world: WorldRead, now: float) -> bool:
-    """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name."""
+    """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name of
+    those that await nothing else."""
     workload = terms.workload
     assert workload is not None
     if is_down(pod, workload, world, now):
         return True
+    if pod.uid in terms.awaited:
+        return False
     serving = [p for p in terms.detached if p.uid == pod.uid or is_ready(p, workload, now)]
-    rank = next((place for place, one in enumerate(serving) if one.uid == pod.uid), 0)
+    turns = [p.uid for p in serving if p.uid not in terms.awaited]
+    rank = turns.index(pod.uid) if pod.uid in turns else 0
     return terms.ready + max(1, len(serving)) - terms.wanted > rank
 
 

@@ -9,8 +9,9 @@ from mooring.capabilities.drain.request import EVICT, is_detached, workload_name
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.interruption.notices import InterruptedNodes, mark_of, silence_of
+from mooring.capabilities.mix.labels import Managed
 from mooring.capabilities.mix.policy import SOURCES, InterruptionPolicy, ShortNotice
-from mooring.capabilities.mix.rebalance.detached import going_first
+from mooring.capabilities.mix.rebalance.detached import awaited, going_first
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.returns import TARGET as RETURNS
 from mooring.core.model.capacity import NodeClass
@@ -149,6 +150,9 @@ def terms_of(mix: "Mix", running: OperatorRecord, world: WorldRead, queue: Queue
         return terms
     if is_detached(pod):
         terms.detached = going_first(seen.detached, queue)
+        if isinstance(seen.management, Managed):
+            floor = seen.management.target.on_demand(workload.replicas)
+            terms.awaited = awaited(seen.health, terms.detached, floor, queue, world)
     elif op.source != SPOT and seen.is_in_transit():
         terms.held = Verdict(State.WAITING, Reason.SETTLING, "other pods of its workload are on their way")
     elif op.source != SPOT:

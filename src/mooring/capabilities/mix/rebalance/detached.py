@@ -4,6 +4,10 @@ from bisect import bisect_left, insort
 
 from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.drain.request import is_detached, request_of
+from mooring.capabilities.mix.labels import AFFINITY, RELAXED
+from mooring.capabilities.mix.rebalance.health import Health
+from mooring.capabilities.mix.slots import GIVEN
+from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -54,12 +58,35 @@ class DetachedPods:
 def going_first(detached: tuple[Pod, ...], queue: QueueRead) -> tuple[Pod, ...]:
     """Those that have been told to go come first: until that is seen they still seem to serve, and a pod that is
     detached meanwhile must not go in their place."""
+    return tuple(sorted(detached, key=lambda pod: _stays(pod, queue))) if len(detached) > 1 else detached
 
-    def stays(pod: Pod) -> bool:
-        record = queue.record_of(subject_of(pod))
-        return record is None or record.step == 0
 
-    return tuple(sorted(detached, key=stays)) if len(detached) > 1 else detached
+def awaited(
+    health: Health, detached: tuple[Pod, ...], floor: int, queue: QueueRead, world: WorldRead
+) -> frozenset[str]:
+    """UIDs of detached pods on on-demand nodes that stay while a replacement of that class is on its way: what is Ready
+    meanwhile may be that of a spot pod, and the floor would be broken until the other is Ready, too."""
+    node_class = world.node_classes().get
+    mine = [p for p in detached if node_class(p.node) is NodeClass.ON_DEMAND]
+    if not mine or not floor or not any(_comes(p, node_class(p.node)) for p in health.pods):
+        return frozenset()
+    serves = health.safe + sum(p.ready for p in mine)
+    may_go = max(0, serves - floor)
+    going = sum(not _stays(pod, queue) for pod in mine)
+    return frozenset(p.uid for p in mine[max(going, may_go) :])
+
+
+def _comes(pod: Pod, where: NodeClass | None) -> bool:
+    """It will count as on-demand once it is Ready."""
+    given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
+    on_its_way = given is NodeClass.ON_DEMAND and not pod.ready and RELAXED not in pod.annotations
+    return on_its_way and where is not NodeClass.SPOT
+
+
+def _stays(pod: Pod, queue: QueueRead) -> bool:
+    """It has not been told to go."""
+    record = queue.record_of(subject_of(pod))
+    return record is None or record.step == 0
 
 
 def _entry(key: Key, mark: Mark, row: object = None) -> Entry:
