@@ -34,6 +34,7 @@ LONGEST = (
     "test_home",
     "test_tidb_beside_others",
     "test_handoff_phases",
+    "test_neighbours",
     "test_balance",
     "test_rights",
     "test_mix_disruptions",

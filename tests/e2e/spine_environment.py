@@ -404,9 +404,7 @@ class Environment:
         self._api = HttpKubeApi(connection, write_timeout_s=PATIENT_S)
         self.api = await self._api.__aenter__()
         await install_crd(self.api)
-        self.nodes = await asyncio.to_thread(
-            self.lab.add_nodes, len(self.names) + 1, prefix=f"{self.namespace}-", labels={"for": self.namespace}
-        )
+        self.nodes = await asyncio.to_thread(self.make_nodes)
         await self.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
         await self.api.create(Kind.STATEFUL_SET, self._stateful_set("tikv", len(self.names)))
         if self.pd_pods:
@@ -430,6 +428,10 @@ class Environment:
         await self._api.__aexit__(None, None, None)
         if kind is None:
             self.observer.judge()
+
+    def make_nodes(self):
+        """Its own: their label `for` is its namespace."""
+        return self.lab.add_nodes(len(self.names) + 1, prefix=f"{self.namespace}-", labels={"for": self.namespace})
 
     def _labels(self, component):
         return {

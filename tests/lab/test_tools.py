@@ -9,7 +9,15 @@ import pytest
 
 from mooring_lab.control import binaries, build
 from mooring_lab.control.binaries import MODULES, cache_dir, release
-from mooring_lab.control.build import TOOL_PACKAGES, build_tools, find_tools, tools_dir
+from mooring_lab.control.build import (
+    NEIGHBOURS,
+    TOOL_PACKAGES,
+    build_tools,
+    find_neighbour,
+    find_tools,
+    neighbour_dir,
+    tools_dir,
+)
 from mooring_lab.control.errors import LabError
 
 
@@ -77,6 +85,19 @@ def test_what_is_missing_is_built_once_else_named(env: dict[str, str]):
     for _ in range(2):
         find_tools(env, build=build)
     assert builds == [tools_dir(env)]
+
+
+def test_neighbours_are_pinned_each_in_a_module_of_its_own_and_built_when_asked_for(env: dict[str, str]):
+    """Karpenter and the descheduler: a build that nobody asked for takes minutes; the error names the command."""
+    for name, package in NEIGHBOURS.items():
+        module = MODULES / name
+        assert re.findall(r'^\t_ "(\S+)"$', (module / "tools.go").read_text(), re.MULTILINE) == [package]
+        (pinned,) = re.findall(r"^require (\S+) v\d\S+$", (module / "go.mod").read_text(), re.MULTILINE)
+        assert package.startswith(pinned)
+        with pytest.raises(LabError, match=f"{name} not found in .*`mooring lab build --with {name}` builds"):
+            find_neighbour(name, env)
+        put(neighbour_dir(name, env), name)
+        assert find_neighbour(name, env) == neighbour_dir(name, env) / name
 
 
 def test_progress_is_told(tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys):

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,10 +46,7 @@ def up(
 
     if nodes < 0:
         raise UserError(f"--nodes {nodes}: a lab has 0 nodes or more")
-    extras = [name.strip() for name in with_.split(",") if name.strip()]
-    if unknown := [name for name in extras if name not in EXTRAS]:
-        # Before anything is built: that takes minutes.
-        raise UserError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
+    extras = _listed(with_, EXTRAS)
     directory = dir or default_dir()
     lab = Lab.open(directory)
     if lab is not None:
@@ -126,6 +123,9 @@ def build_programs(
     tools: Annotated[
         bool, Parameter(negative="", help="Also helm3, helm4 and promtool, which only tests use.")
     ] = False,
+    with_: Annotated[
+        str, Parameter(name="--with", help="Also these, which take pods away by themselves: karpenter, descheduler.")
+    ] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Make sure the programs are there: find them, or build them once with Go.
@@ -133,14 +133,18 @@ def build_programs(
     Example: mooring lab build --k8s 1.35
 
     Example: mooring lab build --tools
+
+    Example: mooring lab build --with karpenter,descheduler
     """
     from mooring_lab.control import build
     from mooring_lab.control.binaries import ABSENT, OPTIONAL, find, release
-    from mooring_lab.control.build import build_tools, find_tools
+    from mooring_lab.control.build import NEIGHBOURS, build_neighbour, build_tools, find_neighbour, find_tools
 
+    neighbours = _listed(with_, NEIGHBOURS)
     with _sigterm_as_ctrl_c():
         binaries = find(release(k8s), build=build.build)
         beside = find_tools(build=build_tools) if tools else {}
+        beside |= {name: find_neighbour(name, build=build_neighbour) for name in neighbours}
     if output.data:
         programs = {name: str(path) for name, path in (binaries.paths | beside).items()}
         print_data(output, {"k8s": binaries.release.version, "programs": programs})
@@ -176,6 +180,14 @@ def add(
         if not (equals and name and path):
             raise UserError(f"{given}: should be NAME=PATH, as pd-server=./bin/pd-server")
         note(f"{name}: kept in {keep(name, Path(path).expanduser())}")
+
+
+def _listed(with_: str, known: Collection[str]) -> list[str]:
+    """What `--with` names; looked at before anything is built, which takes minutes."""
+    names = [name.strip() for name in with_.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"--with {unknown[0]}: the lab knows {' and '.join(known)}")
+    return names
 
 
 @contextlib.contextmanager

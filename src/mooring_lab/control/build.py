@@ -59,8 +59,15 @@ def build(of: Release, into: Path) -> None:
     build_set(programs, into, what, ("-ldflags", version_flags(of.version)))
 
 
-def build_set(programs: Sequence[Program], into: Path, what: str, flags: Sequence[str]) -> None:
-    """Build these programs into the directory, all or none. `what` is said before the minutes it takes."""
+def build_set(
+    programs: Sequence[Program],
+    into: Path,
+    what: str,
+    flags: Sequence[str],
+    beside: Callable[[Path, Path], None] = lambda *_: None,
+) -> None:
+    """Build these programs into the directory, all or none. `what` is said before the minutes it takes; `beside` puts
+    there, with Go, what they need."""
     go = find_go()
     for module in dict.fromkeys(program.module for program in programs):
         check_go(go, module)
@@ -74,6 +81,7 @@ def build_set(programs: Sequence[Program], into: Path, what: str, flags: Sequenc
                 target = ("-o", str(Path(scratch) / program.name), program.package)
                 told = f"{program.name} ({n} of {len(programs)})"
                 _go_build([str(go), "build", "-trimpath", *flags, *target], program.module, told)
+            beside(go, Path(scratch))
             _move_whole(Path(scratch), into)
         _say(f"the programs are in {into}")
 
@@ -214,3 +222,55 @@ def build_tools(into: Path) -> None:
     """Build all of them into the directory; what an earlier build left there is replaced."""
     programs = [Program(name, package, MODULES / "tools") for name, package in TOOL_PACKAGES.items()]
     build_set(programs, into, "Helm 3, Helm 4 and promtool with Go, once: some 4 minutes on 2 cores, 175 MB", FLAGS)
+
+
+# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Neighbours that take pods away by themselves: each is built alone, and only where it is asked for.
+
+
+#: program → the Go package it is built from; the module is called as the program.
+NEIGHBOURS: Final = {
+    "karpenter": "sigs.k8s.io/karpenter/kwok",
+    "descheduler": "sigs.k8s.io/descheduler/cmd/descheduler",
+}
+#: Where a module keeps the CRDs that its program needs.
+_CRDS: Final = {"karpenter": ("sigs.k8s.io/karpenter", ("pkg/apis/crds", "kwok/apis/crds"))}
+
+
+def neighbour_dir(name: str, env: Mapping[str, str] = os.environ) -> Path:
+    """Where one is kept on this machine, whether or not it is there yet; `crds/` has the CRDs it needs."""
+    return cache_root(env) / f"{name}-{fingerprint(name, MODULES / name)}"
+
+
+def find_neighbour(
+    name: str, env: Mapping[str, str] = os.environ, *, build: Callable[[str, Path], None] | None = None
+) -> Path:
+    """The program. It is built where it is nowhere and `build` is given, else that is an error."""
+    cached = neighbour_dir(name, env)
+    fill = None if build is None else functools.partial(build, name, cached)
+    return locate([name], cached, env, fill=fill, remedy=f"mooring lab build --with {name}")[name]
+
+
+def build_neighbour(name: str, into: Path) -> None:
+    """Build one of them into the directory; what an earlier build left there is replaced."""
+    program = Program(name, NEIGHBOURS[name], MODULES / name)
+    what = f"{name} with Go, once: some minutes on 2 cores, 100 MB"
+    build_set([program], into, what, ("-ldflags", "-s -w"), functools.partial(_copy_crds, name))
+
+
+def _copy_crds(name: str, go: Path, into: Path) -> None:
+    if name not in _CRDS:
+        return
+    module, places = _CRDS[name]
+    told = subprocess.run(
+        [go, "list", "-m", "-f", "{{.Dir}}", module],
+        cwd=MODULES / name,
+        env=_go_env(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (into / "crds").mkdir()
+    for place in places:
+        for crd in (Path(told.stdout.strip()) / place).glob("*.yaml"):
+            shutil.copyfile(crd, into / "crds" / crd.name)
