@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mooring.capabilities.drain.nodes import DRAIN
 from mooring.capabilities.drain.nodes import RESTART as RESTART_POD
 from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.handoff.descriptor import report_of
 from mooring.capabilities.handoff.member_operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
@@ -245,6 +246,9 @@ def _blocked_subjects(sim: "Simulation") -> set[str]:
     for (_, key), verdict in engine.verdicts.items():
         if _blocked(verdict):
             found |= {key, key.rpartition("/")[2]} | {verdict.subject.rpartition("/")[2]} - {""}
+    # Of several members that are blocked the engine keeps one verdict; people are told of each.
+    for cluster in report_of(engine, sim.stage.config)["clusters"]:
+        found |= {member["pod"] for member in cluster["members"] if member["state"] == "blocked"}
     if found:
         sim.hit("blocked-with-reason")
     return found

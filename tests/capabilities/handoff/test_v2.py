@@ -344,3 +344,21 @@ def test_a_notice_reaches_a_member():
         assert s.cluster.store.get(Kind.POD, NS, TIKV[1])["spec"]["nodeName"] != node
 
     assert V2(nodes=6, features=("handoff", "mix")).play(scenario).pd.interruptions == []
+
+
+def test_a_drain_hears_of_the_quorum():
+    """E12, D1: two members of a cluster with two voters are evicted: each refusal says what a person has to do."""
+    said = []
+
+    async def scenario(s):
+        await s.rig.until(lambda: bool(s.cluster.store.list(Kind.VALIDATING_WEBHOOK)))
+        for _ in range(4):
+            for name in TIKV[:2]:
+                with pytest.raises(ThrottledError) as refusal:
+                    await s.rig.api.as_client("kubectl").evict(NS, name)
+                said.append(str(refusal.value))
+            await s.rig.sleep(10.0)
+
+    settings = PdSettings(transfer_s=(0.5, 1.5), replicas=2)
+    V2(settings=settings, features=("handoff", "drain")).play(scenario)
+    assert all("quorum" in words and "by itself" not in words for words in said[-2:])

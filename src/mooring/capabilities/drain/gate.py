@@ -26,6 +26,7 @@ from mooring.capabilities.drain.leaders import (
     component_of,
     is_handed_over,
     kept,
+    kept_leaders,
     led_set,
     may_be_lost,
 )
@@ -396,6 +397,9 @@ def _sentence(words: str) -> str:
 def _words(pod: Pod, record: OperatorRecord | None, queue: QueueRead, world: WorldRead, says: Verdict | None) -> str:
     """What is being done, and about how long; and that it ends by itself, unless a person must act."""
     doing, blocked = doing_of(pod, record, queue, world)
+    stays = kept_leaders(pod, world, None) if not doing and v2_component(pod.owner) is not None else None
+    if stays is not None:
+        return f"{pod.name}: {stays.detail}"
     if not doing:
         doing = f"{pod.name}: {says.detail}" if says is not None and says.detail else f"{pod.name} waits"
     return doing if blocked else f"{doing}; this eviction will succeed by itself"

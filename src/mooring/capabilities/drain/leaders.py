@@ -132,6 +132,24 @@ def _keeps_one_replica(placement: Placement) -> bool:
     return sum(rule.count for rule in placement.rules if rule.role != "learner" and not rule.is_witness) == 1
 
 
+def quorum_at_risk(view: PdView, store_id: int, pod: Pod) -> Verdict | None:
+    """Why the pod may not go although its store has no leaders: with it regions would lose their quorum. None: none
+    would, or a person allows it. One that PD has not counted yet is waited for."""
+    if pod.annotations.get(ALLOW_QUORUM_LOSS) == "true":
+        return None
+    count = view.at_risk.get(store_id)
+    if count is None:
+        detail = f"PD has not said yet how many regions need the store of {pod.name} for their quorum"
+        return Verdict(State.WAITING, Reason.PD_UNSURE, detail)
+    if not count:
+        return None
+    regions = "1 region" if count == 1 else f"{count} regions"
+    detail = f"{regions} on store {store_id} would lose their quorum without {pod.name}"
+    look = "pd-ctl region check miss-peer, down-peer or pending-peer, and wait until PD has restored the replicas"
+    force = f"to restart it all the same: kubectl -n {pod.namespace} annotate pod {pod.name} {ALLOW_QUORUM_LOSS}=true"
+    return Verdict(State.BLOCKED, Reason.QUORUM, detail, f"{look}; {force}")
+
+
 def kept_leaders(pod: Pod, world: WorldRead, queue: QueueRead | None) -> Verdict | None:
     """Why a pod with leaders cannot leave until a person acts: its leaders have nowhere to go, or stand still."""
     workload = led_set(pod, world)
@@ -145,6 +163,10 @@ def kept_leaders(pod: Pod, world: WorldRead, queue: QueueRead | None) -> Verdict
     if view is None or tc is None or store is None:
         return None
     nowhere = stranded(view, store, pod.name) or _taken_off_the_others(tc, view, store)
+    if tc.v2 and nowhere is None:
+        # No operator stands for what may not begin, and so none can say it.
+        risk = quorum_at_risk(view, store.id, pod)
+        nowhere = risk if risk is not None and risk.state is State.BLOCKED else None
     return nowhere or _standing_still(f"store/{member.cluster}/{store.id}", queue)
 
 

@@ -21,12 +21,12 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
+from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS, quorum_at_risk
 from mooring.capabilities.handoff.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.facts import evicting_target
 from mooring.capabilities.handoff.operators import EVICT, HOLD, marks_of, put_mark, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import absent_at, disproof, prove, quorum_at_risk, recheck_reason
+from mooring.capabilities.handoff.proof import absent_at, disproof, prove, recheck_reason
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import (
     Situation,

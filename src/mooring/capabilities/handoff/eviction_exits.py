@@ -2,10 +2,10 @@
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
+from mooring.capabilities.drain.leaders import others_take_leaders, others_up, quorum_at_risk, stranded
 from mooring.capabilities.handoff.operators import END, LOCK_ALONE, clear_mark, replace_with_memory, tikv_payload
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import absent_at, quorum_at_risk
+from mooring.capabilities.handoff.proof import absent_at
 from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
 from mooring.capabilities.handoff.situation import (
     FROM_MARKS,

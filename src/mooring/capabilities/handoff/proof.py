@@ -20,11 +20,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import ALLOW_QUORUM_LOSS
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.core.model.cluster import Pod
-from mooring.core.model.decision import Verdict
-from mooring.core.model.reasons import Reason, State
+from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView
 from mooring.core.world.read import PdLook
 
@@ -118,21 +115,3 @@ def recheck_reason(notes: dict[str, float], proven_at: float, policy: HandoffPol
     if proven_at > notes["zero_at"] + policy.prove_s + SECOND_LOOK_S:
         return "PD has a new leader, and stores may not have reported to it yet; looking again"
     return "looking once more"
-
-
-def quorum_at_risk(view: PdView, store_id: int, pod: Pod) -> Verdict | None:
-    """Why the pod may not go although its store has no leaders: with it regions would lose their quorum. None: none
-    would, or a person allows it. One that PD has not counted yet is waited for."""
-    if pod.annotations.get(ALLOW_QUORUM_LOSS) == "true":
-        return None
-    count = view.at_risk.get(store_id)
-    if count is None:
-        detail = f"PD has not said yet how many regions need the store of {pod.name} for their quorum"
-        return Verdict(State.WAITING, Reason.PD_UNSURE, detail)
-    if not count:
-        return None
-    regions = "1 region" if count == 1 else f"{count} regions"
-    detail = f"{regions} on store {store_id} would lose their quorum without {pod.name}"
-    look = "pd-ctl region check miss-peer, down-peer or pending-peer, and wait until PD has restored the replicas"
-    force = f"to restart it all the same: kubectl -n {pod.namespace} annotate pod {pod.name} {ALLOW_QUORUM_LOSS}=true"
-    return Verdict(State.BLOCKED, Reason.QUORUM, detail, f"{look}; {force}")

@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import others_take_leaders, stranded
+from mooring.capabilities.drain.leaders import others_take_leaders, quorum_at_risk, stranded
 from mooring.capabilities.handoff.eviction import unreadable
 from mooring.capabilities.handoff.eviction_exits import asks_again, unmark
 from mooring.capabilities.handoff.facts import held_lock, members_away
 from mooring.capabilities.handoff.operators import AWAIT, DELETE, DELETING, marks_of, put_mark
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import disproof, elected_at, prove, quorum_at_risk, recheck_reason
+from mooring.capabilities.handoff.proof import disproof, elected_at, prove, recheck_reason
 from mooring.capabilities.handoff.requests import DELETE_POD, unattended
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, release_lock
 from mooring.core.model.cluster import Pod

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain.leaders import others_take_leaders, stranded
+from mooring.capabilities.drain.leaders import others_take_leaders, quorum_at_risk, stranded
 from mooring.capabilities.drain.room import StuckVolume, stuck_volume
 from mooring.capabilities.handoff import member_operators as members
 from mooring.capabilities.handoff.eviction_exits import drop_requests
@@ -32,7 +32,7 @@ from mooring.capabilities.handoff.operators import (
 )
 from mooring.capabilities.handoff.outlived import Note
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import disproof, quorum_at_risk
+from mooring.capabilities.handoff.proof import disproof
 from mooring.capabilities.handoff.requests import (
     ALLOWED,
     DELETE_POD,
