@@ -51,7 +51,16 @@ class FakeTikv:
     """Stores 1…n at PD, with regions spread over them. Commands take `transfer_s` and are then obeyed."""
 
     def __init__(
-        self, endpoints, *, addresses=None, stores=3, regions=30, transfer_s=0.0, heartbeat_s=1.0, reconnect_s=0.3
+        self,
+        endpoints,
+        *,
+        addresses=None,
+        stores=3,
+        regions=30,
+        transfer_s=0.0,
+        heartbeat_s=1.0,
+        reconnect_s=0.3,
+        credentials=None,
     ):
         addresses = addresses or [f"127.0.0.1:{20160 + i}" for i in range(1, stores + 1)]
         self.stores = {i + 1: Store(i + 1, a) for i, a in enumerate(addresses)}
@@ -67,7 +76,7 @@ class FakeTikv:
         #: Cleared: a connection once lost is not made again until it is set.
         self.may_connect = asyncio.Event()
         self.may_connect.set()
-        self._wire = Wire(endpoints, self, reconnect_s)
+        self._wire = Wire(endpoints, self, reconnect_s, credentials)
         self._tasks = set()
         self._counted = 0.0, Counter()
 
@@ -102,6 +111,11 @@ class FakeTikv:
         if time.monotonic() - self._counted[0] > 1:
             self._counted = time.monotonic(), Counter(s for r in self.regions.values() for s in r.peers)
         return self._counted[1]
+
+    @property
+    def pd_id(self):
+        """PD's cluster id, once connected."""
+        return self._wire.cluster_id
 
     async def start(self):
         await self._wire.start()

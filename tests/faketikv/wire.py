@@ -18,12 +18,14 @@ LOST = (grpc.RpcError, OSError, asyncio.InvalidStateError, EOFError)
 
 
 class Wire:
-    def __init__(self, endpoints, cluster, reconnect_s):
+    def __init__(self, endpoints, cluster, reconnect_s, credentials=None):
+        """`credentials`: of gRPC, for a PD that asks for certificates."""
+        self._credentials = credentials
         self._endpoints = list(endpoints)
         self._cluster = cluster
         self._reconnect_s = reconnect_s
         self._channel = None
-        self._cluster_id = 0
+        self.cluster_id = 0
         self._task = None
         #: Store → regions to be reported on its stream. A new stream begins with all that it leads.
         self._outbox = {s: asyncio.Queue() for s in cluster.stores}
@@ -81,14 +83,20 @@ class Wire:
         raise RuntimeError("no PD leader found")
 
     async def _connect_through(self, endpoint):
-        async with grpc.aio.insecure_channel(urlsplit(endpoint).netloc) as channel:
+        async with self._open(endpoint) as channel:
             members = await _unary(channel, "GetMembers")(m.GetMembersRequest(), timeout=2)
         if not members.leader.client_urls:
             raise OSError("no leader yet")
         await self._hang_up()
-        self._cluster_id = members.header.cluster_id
-        self._channel = grpc.aio.insecure_channel(urlsplit(members.leader.client_urls[0]).netloc)
+        self.cluster_id = members.header.cluster_id
+        self._channel = self._open(members.leader.client_urls[0])
         await asyncio.wait_for(self._channel.channel_ready(), 2)
+
+    def _open(self, endpoint):
+        place = urlsplit(endpoint).netloc
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(place)
+        return grpc.aio.secure_channel(place, self._credentials)
 
     async def _hang_up(self):
         if self._channel is not None:
@@ -97,7 +105,7 @@ class Wire:
 
     @property
     def _header(self):
-        return m.RequestHeader(cluster_id=self._cluster_id)
+        return m.RequestHeader(cluster_id=self.cluster_id)
 
     async def _ask(self, method, request):
         answer = await _unary(self._channel, method)(request, timeout=15)
