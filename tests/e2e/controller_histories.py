@@ -200,7 +200,8 @@ class Notes:
                 events = _once(events)
             ordered = owner.startswith("StatefulSet ordered")
             found[f"pods of {owner}"] = events if ordered else dict(Counter(sorted(events)))
-            if owner.startswith("Deployment"):
+            stands = self._world.store.find(Kind.DEPLOYMENT, self._namespace, owner.partition(" ")[2])
+            if owner.startswith("Deployment") and stands is not None:
                 counts = self._counts[owner].values()
                 found[f"{owner}: fewest ready, most"] = min(r for r, _ in counts), max(n for _, n in counts)
         return found | self._objects()

@@ -170,8 +170,10 @@ def _domain_counts(
     return counts
 
 
-def volumes(store: ObjectStore, snapshot: SchedulerSnapshot, pod: Json) -> Out | str:
-    """Nodes its bound volumes cannot reach, or why the pod cannot be placed at all."""
+def volumes(
+    store: ObjectStore, snapshot: SchedulerSnapshot, pod: Json, gone: Iterable[tuple[str, str]] = ()
+) -> Out | str:
+    """Nodes its bound volumes cannot reach, or why the pod cannot be placed at all. `gone`: imagined to be away."""
     out: Out = {}
     namespace = pod["metadata"]["namespace"]
     for name in claims_of(pod["spec"]):
@@ -179,7 +181,7 @@ def volumes(store: ObjectStore, snapshot: SchedulerSnapshot, pod: Json) -> Out |
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
         spec = claim.get("spec") or {}
-        if ONE_POD in (spec.get("accessModes") or ()) and _is_used(store, pod, name):
+        if ONE_POD in (spec.get("accessModes") or ()) and _is_used(store, pod, name, gone):
             return "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
         volume = store.find(Kind.PV, "", spec["volumeName"]) if spec.get("volumeName") else None
         if volume is None:
@@ -196,9 +198,10 @@ def volumes(store: ObjectStore, snapshot: SchedulerSnapshot, pod: Json) -> Out |
     return out
 
 
-def _is_used(store: ObjectStore, pod: Json, claim: str) -> bool:
+def _is_used(store: ObjectStore, pod: Json, claim: str, gone: Iterable[tuple[str, str]]) -> bool:
     others = (one for one in store.list(Kind.POD, pod["metadata"]["namespace"]) if one["spec"].get("nodeName"))
-    return any(claim in claims_of(one["spec"]) for one in others if not podstate.terminal(one))
+    users = {podstate.key_of(one) for one in others if claim in claims_of(one["spec"]) and not podstate.terminal(one)}
+    return bool(users) and users.isdisjoint(gone)
 
 
 def _as_affinity(node_affinity: Json) -> Json:

@@ -112,7 +112,8 @@ class Selection:
         """Whether rules about other pods, ports and volumes let it in on a node once some pods there are gone. None: it
         meets no such rule."""
         needs, snapshot = use.needs, self._snapshot
-        if not (needs.anti or needs.affine or needs.spread or needs.host_ports or snapshot.anti):
+        volumes = pod["spec"].get("volumes")
+        if not (needs.anti or needs.affine or needs.spread or needs.host_ports or snapshot.anti or volumes):
             return None
 
         def passes(node: NodeState, without: list[PodUse]) -> bool:
@@ -120,7 +121,7 @@ class Selection:
                 snapshot.take_away(one.key)
                 snapshot.discount(one, -1)
             try:
-                out = self._out(pod, use)
+                out = self._out(pod, use, [one.key for one in without])
                 return not isinstance(out, str) and node.index not in out and not lacks(node, needs)
             finally:
                 for one in without:
@@ -129,11 +130,11 @@ class Selection:
 
         return passes
 
-    def _out(self, pod: Json, use: PodUse) -> Out | str:
+    def _out(self, pod: Json, use: PodUse, gone: Iterable[PodKey] = ()) -> Out | str:
         namespace, labels, needs = use.key[0], use.labels, use.needs
         out: Out = {}
         if pod["spec"].get("volumes"):
-            found = constraints.volumes(self._store, self._snapshot, pod)
+            found = constraints.volumes(self._store, self._snapshot, pod, gone)
             if isinstance(found, str):
                 return found
             out.update(found)
