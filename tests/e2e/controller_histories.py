@@ -196,12 +196,12 @@ class Notes:
     def told(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for owner, events in self._pods.items():
-            if owner.startswith("StatefulSet"):
-                events = _once(events)
-            ordered = owner.startswith("StatefulSet ordered")
+            kind, _, name = owner.partition(" ")
+            events = _once(events) if kind == "StatefulSet" else events
+            stands = kind in _STATUS and self._world.store.find(Kind(kind), self._namespace, name) is not None
+            ordered = owner.startswith("StatefulSet ordered") and stands
             found[f"pods of {owner}"] = events if ordered else dict(Counter(sorted(events)))
-            stands = self._world.store.find(Kind.DEPLOYMENT, self._namespace, owner.partition(" ")[2])
-            if owner.startswith("Deployment") and stands is not None:
+            if kind == "Deployment" and stands:
                 counts = self._counts[owner].values()
                 found[f"{owner}: fewest ready, most"] = min(r for r, _ in counts), max(n for _, n in counts)
         return found | self._objects()

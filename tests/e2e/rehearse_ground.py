@@ -212,7 +212,7 @@ class Ground(LabStage):
     async def snapshot(self, path: Path) -> None:
         await mooring(
             "snapshot",
-            *("-f", str(path), "--kubeconfig", str(self.lab.kubeconfig), "--sabakan-url", self.registry_url),
+            *("--to", str(path), "--kubeconfig", str(self.lab.kubeconfig), "--sabakan-url", self.registry_url),
             *("--pd", f"{TIDB}/{DEMO}={self.rig.config.pd[f'{TIDB}/{DEMO}'][0]}"),
         )
 

@@ -232,8 +232,8 @@ class StatefulSets:
         of = {name: sum(labels_of(pod).get(REVISION_LABEL) == name for pod in alive) for name in (current, update)}
         ready = [pod for pod in pods if _running(pod) and podstate.ready(pod)]
         wanted = int(obj["spec"].get("replicas", 1))
-        partition = int(((obj["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}).get("partition", 0))
-        if partition == 0 and of[update] == len(pods) == len(ready) == wanted:
+        rolls = (obj["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate"
+        if rolls and of[update] == len(pods) == len(ready) == wanted:
             current = update
         status: Json = {
             **(obj.get("status") or {}),
