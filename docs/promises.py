@@ -57,6 +57,7 @@ PROMISES = {
     "E7": "Two TiKV pods are never away at once because of us.",
     "E8": "Cordon, annotate, drain: the pod comes back elsewhere and the node becomes empty.",
     "E9": "Requests can expire; PD and TiDB members are handed over too; progress is visible.",
+    "E12": "Members of a cluster of tidb-operator v2 restart, drain and go home one at a time; taking their leaders off is left to it.",
     "M1": "Labels on a Deployment or StatefulSet say how many replicas run on on-demand nodes; without the label nothing is touched.",
     "M2": "The defaults are those of the design, with a warning where a Deployment has no guaranteed replica.",
     "M3": "The webhook adds affinity, tolerations and deletion cost to pods, merged into the user's own; workloads are never written.",
