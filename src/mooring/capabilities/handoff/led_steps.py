@@ -117,6 +117,10 @@ def _kept(
         state = State.BLOCKED if len(view.members) - 1 < view.needs else State.WAITING
         more = f"kubectl -n {key.namespace} scale sts {key.name} --replicas={max(3, workload.replicas + 1)}"
         return _wait(MOVE, key, Reason.QUORUM, words, now, state, more if state is State.BLOCKED else "")
+    # What is away already the queue lets begin, and without a leader all seem to be: only one can win the marks.
+    begun = min(((mark.since, pod) for pod, mark in (marks_of(workload) or {}).items()), default=(0.0, name))[1]
+    if begun != name:
+        return _wait(MOVE, key, Reason.FACT, f"{begun} is handed over first", now)
     missing = away(workload, members_of(workload, world), look, now)
     fact = next((one for one in missing if one.subject != running.operator.subject), None)
     return None if fact is None else _wait(MOVE, key, Reason.FACT, fact.detail, now)
