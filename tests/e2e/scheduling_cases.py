@@ -28,6 +28,13 @@ class Case(random.Random):
         self.nodes = [self._node(n) for n in range(NODES)]
         self.volumes, self.claims = self._storage()
         self.pods = [self._pod(f"{self.name}-p{n}", placed=True) for n in range(PODS)]
+        with_port: set[str] = set()
+        for pod in self.pods:  # a kubelet admits no second one with the same port
+            first = pod["spec"]["containers"][0]
+            if "ports" in first and pod["spec"]["nodeName"] in with_port:
+                del first["ports"]
+            elif "ports" in first:
+                with_port.add(pod["spec"]["nodeName"])
         self.budgets = [self._budget(n) for n in range(self.randint(0, 3))]
         #: Those that are leaving: they hold a finalizer, and are deleted once they are there.
         self.leaving = {one["metadata"]["name"] for one in self.pods if "finalizers" in one["metadata"]}

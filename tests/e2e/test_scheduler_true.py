@@ -183,6 +183,14 @@ def _create(api: ApiConnection, case: Case) -> None:
         )
 
     until(settled, "nodes are Ready, pods are started, claims are bound and budgets are counted")
+    before: list[Json] = []
+
+    def still() -> bool:
+        nonlocal before
+        before, now = [one["status"] for one in api.ask("GET", READ[Kind.PDB])["items"]], before
+        return before == now
+
+    until(still, "budgets are counted to the end", every_s=0.5)
 
 
 def _compare(api: ApiConnection, recorder: Recorder, case: Case, compared: Counter[str]) -> Iterator[str]:
