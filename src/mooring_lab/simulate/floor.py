@@ -18,6 +18,7 @@ from mooring_lab.cluster.controllers import podstate
 from mooring_lab.cluster.nodes import CAPACITY_LABEL
 from mooring_lab.events.context import SHOP
 from mooring_lab.judge.acts import SLACK_S, workload_of
+from mooring_lab.simulate.build import KARPENTER
 
 if TYPE_CHECKING:
     from mooring_lab.simulate.invariants import Watch
@@ -82,7 +83,7 @@ class Floor:
         if pod["metadata"]["uid"] not in self._relabelled:
             return _counts(pod)
         node = self._watch.store.find(Kind.NODE, "", podstate.node_of(pod))
-        return node is not None and podstate.labels_of(node).get(CAPACITY_LABEL) != "spot"
+        return node is not None and not _is_spot(node)
 
     def _management(self, workload: Json) -> Management:
         """What is stored is never changed in place: the same object asks for the same."""
@@ -100,7 +101,7 @@ class Floor:
             return
         workload = workload_of(pod, watch.store)
         standing = self._standing(workload) if workload is not None else None
-        on_spot = node is None or podstate.labels_of(node).get(CAPACITY_LABEL) == "spot"
+        on_spot = node is None or _is_spot(node)
         if workload is None or standing is None or on_spot:
             return
         name, (wanted, have, _) = workload["metadata"]["name"], standing
@@ -141,3 +142,8 @@ def _moving(engine: Engine) -> set[str]:
 
 def _counts(pod: Json) -> bool:
     return podstate.active(pod) and podstate.labels_of(pod).get(AFFINITY) == "on-demand"
+
+
+def _is_spot(node: Json) -> bool:
+    """By either label: in some clusters every second node tells its class by Karpenter's."""
+    return "spot" in {podstate.labels_of(node).get(CAPACITY_LABEL), podstate.labels_of(node).get(KARPENTER)}

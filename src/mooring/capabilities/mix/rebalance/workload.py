@@ -197,7 +197,10 @@ class Rebalance:
             mark = request_of(pod)
             if mark is None or mark.source not in SOURCES or pod.uid in chosen:
                 continue
-            if pod.node in self.seen.interrupted or self.queue.holder(subject_of(pod)) is not None:
+            # It was to be let go since it found no node; what was handed over before it holds it until it is back.
+            placed = mark.reason == Reason.NO_ROOM and not mark.operator and bool(pod.node)
+            busy = pod.node in self.seen.interrupted or self.queue.holder(subject_of(pod)) is not None
+            if busy and not placed:
                 continue
             why = "nothing is wrong with it any more"
             yield withdraw(pod, why)
