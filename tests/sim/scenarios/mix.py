@@ -43,7 +43,8 @@ class ModeChangeScenario:
         return Rig(seed=self.seed, config=Config(features={"mix": True}))
 
     async def build(self, rig: Rig) -> None:
-        rig.cluster.add_nodes(4, "n", capacity="on-demand")
+        # Roomier: a pod that is created while no replica answers the webhook is there by itself, and need not move again.
+        rig.cluster.add_nodes(4, "n", capacity="on-demand", cpu="64", memory="256Gi")
         rig.cluster.add_nodes(4, "s", capacity="spot")
         first = rig.start("first")
         await admitting(rig)
