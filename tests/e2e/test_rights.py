@@ -14,6 +14,7 @@ from mooring.core.model.leaders import LEADERS, LEADERS_ENDPOINT
 from mooring.core.model.marks import HANDOFF
 from mooring.process.admission.certificates import advance
 from mooring.process.admission.configurations import WebhookAddress, configurations
+from mooring_lab.cluster.controllers.tidb.operator_v2 import API, KINDS, instances, pod_of
 from mooring_lab.control.errors import LabError
 from mooring_lab.control.loopback import free_ports
 from tests.e2e.definitions import define
@@ -55,7 +56,7 @@ class HookSystem:
 
 @pytest.fixture
 async def installation(lab, tmp_path, request):
-    define(lab, Kind.TIDB_CLUSTER, Kind.NODE_CLAIM, Kind.ROLLOUT, Kind.CLONE_SET)
+    define(lab, Kind.TIDB_CLUSTER, Kind.TIDB_V2, Kind.NODE_CLAIM, Kind.ROLLOUT, Kind.CLONE_SET)
     async with Installation(lab, tmp_path, request.param) as made:
         yield made
 
@@ -125,7 +126,12 @@ async def test_handoff(installation, tmp_path):
     settings.write_text(yaml.safe_dump(yaml.safe_load(settings.read_text()) | allowed))
     (tmp_path / "environment").mkdir()
     async with Environment(lab, tmp_path / "environment", pd_pods=3) as environment:
-        await installation.start("--pd", f"{environment.namespace}/demo={environment.pd_url}")
+        at = [
+            word
+            for name in ("demo", "next")
+            for word in ("--pd", f"{environment.namespace}/{name}={environment.pd_url}")
+        ]
+        await installation.start(*at)
         tikv, pd = await environment.uid("demo-tikv-0"), await environment.uid("demo-pd-1")
         addresses = json.dumps({"spec": {"pdAddresses": [environment.pd_url]}})
         lab.kubectl("patch", "tc", "demo", "--type=merge", "-p", addresses, "-n", environment.namespace)
@@ -149,6 +155,16 @@ async def test_handoff(installation, tmp_path):
 
         await installation.until(replaced)
         assert system.leader == "led-1"
+        of_v2 = members_of_v2(
+            lab, environment.namespace, {"for": environment.namespace}, "tikv", environment.placement.pd
+        )
+        lab.kubectl("annotate", "pod", of_v2[0], "tidb.pingcap.com/restart=", "-n", environment.namespace)
+
+        async def marked():
+            cluster = await installation.get("clusters/next", "-n", environment.namespace)
+            return of_v2[0] in cluster["metadata"].get("annotations", {}).get(HANDOFF, "")
+
+        await installation.until(marked)
         await installation.stop()
     await system.close()
     all_used(installation)
@@ -176,14 +192,16 @@ async def test_home(installation):
         stateful_set("web", {"app": "web"}, opted, namespace, []),
     ]
     lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump_all([cluster, *sets]))
+    members_of_v2(lab, namespace, {"test": namespace})
     try:
         await installation.start()
 
         async def recorded():
+            of_v2 = await installation.get("clusters/next", "-n", namespace)
             tc = await installation.get("tc/demo", "-n", namespace)
             web = await installation.get("statefulset/web", "-n", namespace)
             members = tc.get("status", {}).get("tidb", {}).get("members", {})
-            return members and "mooring.dev/home" in web["metadata"].get("annotations", {})
+            return members and all("mooring.dev/home" in o["metadata"].get("annotations", {}) for o in (web, of_v2))
 
         async def held():
             (node,) = (await installation.get("nodes", "-l", f"test={namespace}"))["items"]
@@ -202,6 +220,25 @@ async def test_home(installation):
     finally:
         lab.clear(namespace, nodes=f"test={namespace}")
     all_used(installation)
+
+
+def members_of_v2(lab, namespace, nodes, component="tidb", pd=None):
+    """Two pods of tidb-operator v2, whose instances are no kind that is defined here, and their stores; their names."""
+    status = {"components": [{"kind": KINDS[component], "replicas": 2}]}
+    cluster = {"apiVersion": API, "kind": "Cluster", "metadata": {"namespace": namespace, "name": "next"}, "spec": {}}
+    pods = [pod_of(cluster, component, one) for one in instances("base", component, 2)]
+    for pod in pods:
+        image = [{"name": component, "image": f"example.org/{component}:1"}]
+        pod |= {"apiVersion": "v1", "kind": "Pod"}
+        pod["spec"] = {"nodeSelector": nodes, "tolerations": [TOLERATION], "containers": image}
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([cluster | {"status": status}, *pods]))
+    names = [pod["metadata"]["name"] for pod in pods]
+    for name in names:
+        lab.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=120s")
+        if pd is not None:
+            pd.attach(name, address=f"{name}.base-tikv-peer.{namespace}:20160")
+            pd.pod_ready(name)
+    return names
 
 
 def stateful_set(name, pods, labels, namespace, tolerations):

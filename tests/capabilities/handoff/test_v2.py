@@ -14,6 +14,7 @@ from mooring.core.engine.invariants import broken
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, HOME, read_marks
+from mooring.core.model.reasons import Reason
 from mooring.install.cleanup.remove import traces
 from mooring.process.settings.config import Config
 from mooring_lab.cluster.controllers.podstate import with_spec
@@ -115,6 +116,25 @@ def test_a_restart_goes_without_an_eviction_of_ours():
     assert s.pd.interruptions == [] and s.most_away == 1
     assert s.writes("pd add_evict") == s.writes("pd remove_evict") == []
     assert s.writes("delete Pod") == [f"delete Pod {NS}/{name}" for name in sorted(TIKV[:2])]
+
+
+def test_another_cluster_on_its_pd_leaves_what_waits_alone():
+    """E7, E12: a TidbCluster of the same namespace on the same PD knows none of its pods, and took what was asked of
+    them for requests whose pods are gone; and the member of its that PD lists was missed as one of v2's."""
+
+    async def scenario(s):
+        s.cluster.pd[NS, "old"] = s.pd
+        s.cluster.tidb_cluster(NS, "old", tikv=1, pd=0, tidb=0)
+        s.cluster.change(Kind.TIDB_CLUSTER, NS, "old", lambda tc: with_spec(tc, pdAddresses=["http://basic-pd:2379"]))
+        await s.rig.until(lambda: "old-tikv-0" in s.ready_names())
+        await s.rig.sleep(60.0)
+        for name in TIKV[:2]:
+            s.annotate(name, RESTART)
+        await s.rig.until(lambda: all(map(s.renewed, TIKV[:2])) and s.settled(), limit_s=900)
+        timeline = s.rig.leader().engine.history.timeline
+        assert [one.text for one in timeline if one.reason == Reason.SUBJECT_GONE] == []
+
+    assert V2().play(scenario).pd.interruptions == []
 
 
 def test_a_scheduler_of_ours_would_not_last():

@@ -75,6 +75,10 @@ def members_away(
     """Whatever a cluster misses already: members that are not there, and silent stores with regions on them. Of the
     clusters that share a PD the first tells of the stores that are nobody's."""
     stores = view.stores_by_pod(tc) if view is not None else None
+    if tc.v2 and stores is not None:
+        # The names of v2's members tell no cluster; those of tidb-operator v1 do.
+        of_v1 = [other for other in sharing if not other.v2 and other.namespace == tc.namespace]
+        stores = {name: one for name, one in stores.items() if not any(v1.may_have(name, "tikv") for v1 in of_v1)}
     wanted = wanted_members(tc, pods.values(), stores)
     yield from missing_members(tc, wanted, pods, stores, pd_name(tc.key, view))
     if view is not None and stores is not None and tc.key == first_of(tc, sharing):

@@ -301,6 +301,8 @@ class TikvEvaluation:
             if operator.reason == Reason.SWEPT:
                 continue
             payload = tikv_payload(operator)
+            if payload.cluster != str(cluster):
+                continue  # of another cluster on this PD, which looks after it
             pod = self._pods.get(payload.pod.partition("/")[2])
             if pod is None or pod.uid != payload.uid:
                 yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "the pod that was asked about is gone")
