@@ -51,7 +51,7 @@ fuzz: setup ## Malformed requests, answers, marks and files (INPUTS=1000000)
 mutants: setup ## Change the code in small ways and count what no test notices (slow; for the night)
 	@$(BIN)/python -m tests.mutants $(M)
 
-audit: setup ## Known vulnerabilities of the locked dependencies (needs pypi.org; fails, and says so, where that is not reached)
+audit: setup ## Known vulnerabilities of the locked dependencies (needs the public package index; fails, and says so, where that is not reached)
 	@sh .ci/setup uv-only; $(BIN)/python .ci/audit "$$(command -v uv || echo .tools/bin/uv)"
 
 bench: setup ## Print the figures we claim (B=name for one of them)
