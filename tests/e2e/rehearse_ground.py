@@ -312,9 +312,8 @@ async def mooring(*words: str) -> str:
     return out.decode()
 
 
-async def rehearsed(event: str, snapshot: Path, config: Path, seed: int = 1) -> dict[str, Row]:
-    """`seed`: another draw among equal nodes."""
-    how = ("--notice", f"{NOTICE_S:g}s", "--seed", str(seed))
+async def rehearsed(event: str, snapshot: Path, config: Path) -> dict[str, Row]:
+    how = ("--notice", f"{NOTICE_S:g}s")
     told = await mooring("play", *event.split(), "--from", str(snapshot), "--config", str(config), *how, "-o", "json")
     played = json.loads(told)["played"]
     return rows(played["gone"], played["come"], played["interrupted"])

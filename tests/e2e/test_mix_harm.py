@@ -3,10 +3,12 @@ only replica; and what large clusters need: an autoscaler that hears of an unmet
 several label schemes, Rollouts (issue 37)."""
 
 import json
+import time
 
 import pytest
 
 from mooring.core.model.kinds import Kind
+from mooring_lab.cluster.clock import parse_rfc3339
 from mooring_lab.control.servers import SILENT
 from tests.e2e.definitions import define
 from tests.e2e.looking import get
@@ -177,6 +179,15 @@ def test_a_node_group_of_eks_beside_karpenter(environment):
     assert on == sorted([*made.values()] * 2)
 
 
+def ready_for(environment, name, seconds):
+    """Those that have been Ready for so long."""
+    since = {
+        p["metadata"]["uid"]: next(c for c in p["status"]["conditions"] if c["type"] == "Ready")
+        for p in environment.ready(name)
+    }
+    return [uid for uid, ready in since.items() if time.time() - parse_rfc3339(ready["lastTransitionTime"]) >= seconds]
+
+
 def test_a_rollout_of_argo_gets_its_split_by_its_replica_set(environment):
     """M3, M5, M8: its ReplicaSet carries Argo's own hash; a notice replaces its pods before they go."""
     lab, namespace = environment.lab, environment.namespace
@@ -193,7 +204,8 @@ def test_a_rollout_of_argo_gets_its_split_by_its_replica_set(environment):
         meta = {"namespace": namespace, "name": "web-5d4c", "ownerReferences": [owner | {"controller": True}]}
         replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec}
         lab.kubectl("create", "-f", "-", input=json.dumps(replica_set))
-        until(lambda: len(environment.ready("web")) == 4, "all are Ready", tell=environment.scenario)
+        # A pod that Mooring has not heard to be Ready serves nobody, and would just be evicted.
+        until(lambda: len(ready_for(environment, "web", 5.0)) == 4, "all are Ready", tell=environment.scenario)
         assert environment.on_demand("web") == 2
         before = {p["metadata"]["uid"] for p in environment.ready("web") if p["spec"]["nodeName"] in environment.spot}
         environment.notice(environment.spot, 120)
