@@ -186,3 +186,15 @@ def test_a_pd_nobody_asked_is_assumed_and_said(demo: Snapshot) -> None:
     assert [key.name for key in loaded.assumed_pds] == ["demo"]
     assert "is not in the snapshot" in loaded.remarks[0]
     assert {len(led) for led in loaded.cluster.pd["tidb", "demo"].server.tikv.led.values()} == {100}
+
+
+def test_our_namespace_was_being_deleted(demo: Snapshot) -> None:
+    """O4: no Lease can be made in a namespace that ends: Mooring would not come up, whatever is rehearsed."""
+    ending = {"deletionTimestamp": demo.taken_at}
+    spaces = [
+        {**one, "metadata": {**one["metadata"], **(ending if one["metadata"]["name"] == demo.namespace else {})}}
+        for one in demo.of(Kind.NAMESPACE)
+    ]
+    loaded = load(msgspec.structs.replace(demo, objects={**demo.objects, Kind.NAMESPACE: spaces}), 1)
+    assert not any(podstate.terminating(one) for one in loaded.cluster.store.list(Kind.NAMESPACE))
+    assert "was being deleted" in loaded.remarks[0]

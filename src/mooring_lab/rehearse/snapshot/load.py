@@ -86,12 +86,16 @@ def load(snapshot: Snapshot, seed: int, pace: KubeletPace | None = None) -> Load
                     cluster.store.vouch(owner["uid"], Kind(owner["kind"]))
     for kind in KINDS:
         for obj in snapshot.of(kind):
-            if kind is Kind.NAMESPACE and cluster.store.find(kind, "", obj["metadata"]["name"]) is not None:
-                cluster.store.remove(kind, "", obj["metadata"]["name"])  # the sandbox's own
+            name = obj["metadata"]["name"]
+            if kind is Kind.NAMESPACE and cluster.store.find(kind, "", name) is not None:
+                cluster.store.remove(kind, "", name)  # the sandbox's own
+            if kind is Kind.NAMESPACE and name == snapshot.namespace and podstate.terminating(obj):
+                loaded.remarks.append(f"namespace {name} was being deleted: Mooring runs there as if it were not")
+                continue
             try:
                 cluster.store.create(kind, _restored(kind, obj, taken_at, revisions), prepared=True)
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PortError) as error:
-                where = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
+                where = "/".join(filter(None, (obj["metadata"].get("namespace"), name)))
                 words = f"{kind} {where} cannot be loaded ({type(error).__name__}: {error})"
                 raise BadSnapshotError(f"damaged: {words}; take it again") from error
     for node in snapshot.of(Kind.NODE):
